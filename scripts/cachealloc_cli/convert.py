@@ -8,7 +8,7 @@ import time
 
 from . import convert_input, convert_memory_viz, convert_perfetto, convert_tables, terminal
 from .args import Option, UsageError, describe, nearest, parse
-from .whole_file import whole_file
+from .whole_file import is_one_of, whole_file
 
 DONE, FAILED, USAGE = 0, 1, 2
 LARGE = 32 << 20  # bytes of a snapshot that takes a second or so to read
@@ -39,7 +39,7 @@ OPTIONS = [
     Option("-o --output", "value", "Where it goes; - is stdout.", "OUT"),
     Option("--device", "value", "Only what happened on that device (not with memory_viz, whose viewers choose one).", "N",
            convert=ordinal),
-    Option("--force", "flag", "Overwrite OUT if it exists."),
+    Option("--force", "flag", "Overwrite OUT if it exists, but not FILE."),
     Option("-h --help", "flag", "This text."),
 ]
 
@@ -157,6 +157,8 @@ def checked(argv):
         raise UsageError(f"{values['to']} is nothing for a terminal: give -o a file, or pipe it")
     if out != "-" and os.path.exists(out) and not values["force"]:
         raise UsageError(f"{out} exists; --force overwrites it")
+    if out != "-" and is_one_of(out, files):
+        raise UsageError(f"{out} is the recording itself, and is not overwritten")
     if out != "-" and not os.path.isdir(os.path.dirname(os.path.abspath(out))):
         raise UsageError(f"{out}: its folder does not exist")
     return values, files[0]

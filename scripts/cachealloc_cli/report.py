@@ -12,6 +12,8 @@ import tempfile
 
 from . import paths, report_data, report_svg, report_write, terminal
 from .args import Option, UsageError, describe, integer, parse
+from .ending import ending
+from .whole_file import is_one_of
 
 DONE, FAILED, USAGE = 0, 1, 2
 
@@ -24,7 +26,7 @@ OPTIONS = [
     Option("--replayed", "flag", "Draw what cachealloc would have done, also where the file tells what was done."),
     Option("--conf", "value", "Keys of that replay; may be repeated.", "K:V,...", repeat=True),
     Option("--memory", "value", "Memory of each device in that replay, for example 80G.", "SIZE"),
-    Option("--force", "flag", "Overwrite FILE."),
+    Option("--force", "flag", "Overwrite FILE, but none of those drawn."),
     Option("-h --help", "flag", "This text."),
 ]
 
@@ -93,11 +95,13 @@ def checked(argv):
     return values, files
 
 
-def output_obstacle(values):
+def output_obstacle(values, files):
     """Why the file cannot be written, as far as that is known before the work; or None."""
     path = values["output"]
     if not path or path == "-":
         return None
+    if is_one_of(path, files):
+        return f"{path} is one of the files to draw, and is not overwritten"
     if os.path.exists(path) and not values["force"]:
         return f"{path} exists; --force overwrites it"
     folder = os.path.dirname(path) or "."
@@ -107,15 +111,22 @@ def output_obstacle(values):
 
 
 def write(values, pieces):
-    if values["output"] in (None, "-"):
-        for piece in pieces:
-            sys.stdout.write(piece)
-        sys.stdout.flush()
-    else:
-        report_write.replace(values["output"], pieces)
+    """Raises Refused."""
+    to_stdout = values["output"] in (None, "-")
+    try:
+        if to_stdout:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece.encode("utf-8", "replace"))
+            sys.stdout.buffer.flush()
+        else:
+            report_write.replace(values["output"], pieces)
+    except OSError as problem:
+        name = "standard output" if to_stdout else values["output"]
+        raise report_data.Refused(f"{name}: {problem.strerror}") from None
 
 
 def make(values, files, folder):
+    """Pieces of text, which need the folder no more."""
     progress = report_write.Progress()
     replay = report_data.Replay(values["replayed"], ",".join(values["conf"]), values["memory"])
     parts = []
@@ -129,9 +140,9 @@ def make(values, files, folder):
     if values["svg"]:
         pieces = [report_svg.draw(values["svg"], parts, values["at"])]
     else:
-        pieces = report_write.page(parts)
-    write(values, pieces)
+        pieces = list(report_write.page(parts))
     progress.end()
+    return pieces
 
 
 def run(argv):
@@ -143,18 +154,23 @@ def run(argv):
     if values["help"]:
         terminal.out(help_text().rstrip())
         return DONE
-    obstacle = output_obstacle(values)
+    obstacle = output_obstacle(values, files)
     if obstacle:
         terminal.error(f"report: {obstacle}")
         return USAGE
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that is too large is an error like a full disk
     try:
-        with tempfile.TemporaryDirectory(prefix="cachealloc-report-") as folder:
-            make(values, files, folder)
+        with ending():
+            with tempfile.TemporaryDirectory(prefix="cachealloc-report-") as folder:
+                pieces = make(values, files, folder)
+            write(values, pieces)
     except report_data.Refused as problem:
         terminal.error(f"report: {problem}")
         return problem.status
-    except (OSError, paths.NotFound) as problem:
+    except OSError as problem:
+        terminal.error(f"report: {problem.filename or tempfile.gettempdir()}: {problem.strerror}")
+        return FAILED
+    except paths.NotFound as problem:
         terminal.error(f"report: {problem}")
         return FAILED
     return DONE

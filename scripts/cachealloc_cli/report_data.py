@@ -207,12 +207,16 @@ class Replay:
         words = [paths.replay(), "--json", "--timeline", timelines, *self.words, "--", plain]
         with open(timelines + ".json", "w+b") as out, open(timelines + ".log", "w+b") as log:
             with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=log) as process:
-                while True:
-                    try:
-                        status = process.wait(0.5)
-                        break
-                    except subprocess.TimeoutExpired:
-                        progress.say(f"replaying {path}")
+                try:
+                    while True:
+                        try:
+                            status = process.wait(0.5)
+                            break
+                        except subprocess.TimeoutExpired:
+                            progress.say(f"replaying {path}")
+                except BaseException:  # a signal
+                    process.kill()
+                    raise
             out.seek(0)
             log.seek(0)
             self.tell(path, plain, status, log.read().decode("utf-8", "replace"), progress)

@@ -14,6 +14,12 @@ def is_plain(path):
         return True
 
 
+def is_one_of(path, others):
+    """Is it one of these files, under whatever name?"""
+    there = [one for one in others if os.path.exists(one)] if os.path.exists(path) else []
+    return any(os.path.samefile(path, one) for one in there)
+
+
 @contextlib.contextmanager
 def whole_file(path):
     """A binary file that takes the place of `path` when all of it is written; a device or a pipe is written to as it is.
