@@ -23,6 +23,9 @@ VERBS = {
     "version": ("version", "versions of command and library"),
 }
 
+#: exit statuses of verbs whose standard output cannot be written; of the others it is 1
+LOST = {"run": 125, "compare": 2, "doctor": 2}
+
 HELP = """\
 cachealloc {version}: a caching allocator underneath unmodified CUDA programs
 
@@ -74,7 +77,7 @@ def unknown(verb):
 
 def dispatch(argv):
     if not argv:
-        sys.stderr.write(help_text())
+        terminal.say(help_text())
         return 2
     verb, rest = argv[0], argv[1:]
     if verb in ("-h", "--help", "help"):
@@ -96,6 +99,7 @@ def main(argv):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     terminal.stand_in_for_closed()
+    terminal.show_everything()
     try:
         status = dispatch(argv)
     except KeyboardInterrupt:
@@ -103,5 +107,5 @@ def main(argv):
     terminal.flush()
     if terminal.lost:
         terminal.error(f"standard output: {terminal.lost}")
-        return 2
+        return LOST.get(argv[0] if argv else "", 1)
     return status

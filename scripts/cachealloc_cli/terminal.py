@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Words to the user: data on stdout, messages on stderr, colour only where it is wanted."""
 
+import codecs
 import errno
 import io
 import os
@@ -51,10 +52,32 @@ def wants_colour(stream):
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def _shown(problem):
+    """An error handler: bytes of a name as they were, and an escape for a character that the encoding lacks."""
+    text = problem.object[problem.start:problem.end]
+    return b"".join(bytes([ord(one) - 0xdc00]) if "\udc80" <= one <= "\udcff" else one.encode("ascii", "backslashreplace")
+                    for one in text), problem.end
+
+
+def show_everything():
+    """No name and no sign ends a command, whatever the locale."""
+    codecs.register_error("cachealloc", _shown)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="cachealloc")
+
+
 def paint(text, colour, stream=None):
     if not wants_colour(stream or sys.stdout):
         return text
     return f"\033[{_COLOURS[colour]}m{text}\033[0m"
+
+
+def _give_up(stream):
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+    stream.flush()
 
 
 def flush():
@@ -64,16 +87,21 @@ def flush():
         sys.stdout.flush()
     except OSError as problem:
         lost = problem.strerror
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-        sys.stdout.flush()
+        _give_up(sys.stdout)
+
+
+def say(text):
+    """To stderr, after what was written to stdout. A message that cannot be written is lost, and changes no result."""
+    flush()
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        _give_up(sys.stderr)
 
 
 def _message(kind, colour, text):
-    flush()
-    sys.stderr.write(f"cachealloc: {paint(kind, colour, sys.stderr)}: {text}\n")
-    sys.stderr.flush()
+    say(f"cachealloc: {paint(kind, colour, sys.stderr)}: {text}\n")
 
 
 def error(text):

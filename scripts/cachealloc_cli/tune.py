@@ -164,8 +164,7 @@ def print_verdict(data):
             lines.append(f"not advised: {each['conf']} ({less:.1f} % less memory): {each['why']}")
     if data["conf"] and data["input_format"].startswith("PyTorch"):
         lines.append("it takes effect under PyTorch with PYTORCH_NO_CUDA_MEMORY_CACHING=1")
-    sys.stderr.write("\n".join(lines) + "\n")
-    sys.stderr.flush()
+    terminal.say("\n".join(lines) + "\n")
     if data["conf"]:
         terminal.out(f"{CONF}={data['conf']}")
 

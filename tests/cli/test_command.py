@@ -156,5 +156,21 @@ def test_a_closed_standard_output_is_a_lost_one(tmp_path, line):
     if line.startswith("tune"):
         assert done.returncode == 0, done.stderr
         return
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stderr == ("" if "2>&-" in line else "cachealloc: error: standard output: Bad file descriptor\n")
+
+
+def test_help_of_run_that_cannot_be_written_is_125():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([sys.executable, COMMAND, "run", "--help"], stdout=full, stderr=subprocess.PIPE, env=environment(),
+                              timeout=60, check=False)
+    assert done.returncode == 125
+
+
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize("line, status", [("foo", 2), ("", 2), ("run no-such-program", 127), ("compare -r 1 true", 0),
+                                          ("compare -r 1 --fail-above 5 true", 3)])
+def test_messages_that_cannot_be_written_change_nothing(stub_build, line, status, where):
+    done = subprocess.run(["sh", "-c", f"{sys.executable} {COMMAND} {line} {where}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          text=True, timeout=60, check=False, env=environment(CACHEALLOC_BUILD=stub_build))
+    assert done.returncode == status and ("seed " in done.stdout) == line.startswith("compare")

@@ -117,6 +117,14 @@ def test_where_nothing_helps_it_says_so(med128):
     assert "no setting helps" in done.stderr and "\033" not in done.stderr and "\r" not in done.stderr
 
 
+def test_the_line_is_there_where_nothing_else_can_be_said(tmp_path):
+    (tmp_path / "six.trc").write_text("".join(f"A {i} {6 * MIB} 0\n" for i in range(9)))
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([sys.executable, COMMAND, "tune", tmp_path / "six.trc"], stdout=subprocess.PIPE, stderr=full, text=True,
+                              env=environment(CACHEALLOC_BUILD=BUILD), timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "CACHEALLOC_CONF=large_segment_size_mb:12\n")
+
+
 def test_one_line_on_stdout_that_a_shell_takes(checkerboard):
     done = tune(checkerboard)
     name, _, conf = done.stdout.rstrip("\n").partition("=")
