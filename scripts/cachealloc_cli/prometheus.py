@@ -4,6 +4,11 @@
 A gauge's total has a name of its own, since `x` and `x_total` are one family to parsers of the newer form.
 """
 
+import json
+import os
+
+from . import paths
+
 PREFIX = "cachealloc_"
 FIGURES = {"largest_free_block_bytes", "pending_blocks"}  # gauges without peak and total
 LABELS = ("host", "rank", "pid", "program")
@@ -11,6 +16,16 @@ LABELS = ("host", "rank", "pid", "program")
 
 def _escaped(text):
     return str(text).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _descriptions():
+    """Of the fields, as in docs/statistics.md; {} where the schema was not installed."""
+    try:
+        with open(os.path.join(os.path.dirname(paths.options()), "schema", "stats.schema.json"), encoding="utf-8") as file:
+            fields = json.load(file)["properties"]["devices"]["items"]["properties"]
+    except OSError:
+        return {}
+    return {name: field["description"].replace("`", "").removesuffix(", in nanoseconds") for name, field in fields.items()}
 
 
 def _labels(report, device):
@@ -42,7 +57,8 @@ def text(reports):
             for field, value in device.items():
                 for name, kind, number in _samples(field, value):
                     families.setdefault((name, kind, field), []).append(f"{name}{_labels(report, device)} {number}")
-    lines = []
+    lines, texts = [], _descriptions()
     for (name, kind, field), samples in families.items():
-        lines += [f"# HELP {name} {field} of docs/statistics.md", f"# TYPE {name} {kind}", *dict.fromkeys(samples)]
+        part = "peak: " if name.endswith("_peak") else "sum of all increases: " if name.endswith("_increases_total") else ""
+        lines += [f"# HELP {name} {part}{texts.get(field, field)}", f"# TYPE {name} {kind}", *dict.fromkeys(samples)]
     return "\n".join(lines) + "\n" if lines else ""

@@ -47,7 +47,8 @@ last whole one counts. It is written at exit, and every CACHEALLOC_STATS_INTERVA
 process that runs, or was killed, the figures are read where it counts (a file under a
 private name in /dev/shm or TMPDIR, on the same host); those of a killed one are written
 to FILE then. A peak of merged reports is the sum of the ranks' peaks: at most so much
-was held at a time.
+was held at a time. Of files with one that cannot be read --merge shows nothing, and
+--prometheus writes the metrics of the others; the exit status is 1.
 
 Exit status: 0 done; 1 a file cannot be read, holds no statistics, or cannot be written;
 2 the command line is wrong; 130 interrupted.
@@ -153,7 +154,7 @@ def _settle(path, found, report):
         with os.fdopen(fd, "wb") as file:
             size = os.fstat(fd).st_size
             half = size and os.pread(fd, 1, size - 1) != b"\n"  # a line that the disk had no room for
-            file.write((b"\n" if half else b"") + text.encode() + b"\n")
+            file.write((b"\n" if half else b"") + text.encode(errors="replace") + b"\n")
         os.unlink(found.path)
     except OSError as problem:
         terminal.error(f"stats: {path}: {problem.strerror}: the last figures are shown, but not written there")
@@ -204,22 +205,33 @@ def read(paths):
     return reports, len(reports) == len(paths)
 
 
+def is_statistics(path):
+    """A name or a file that a process's statistics have: what stands where the output's name was forgotten."""
+    if path.endswith(".json") or not os.path.isfile(path):
+        return path.endswith(".json")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return statistics_file.last(file.read()) is not None
+    except OSError:
+        return False
+
+
 def show(values, paths):
-    """Exit status. A sum of some is shown to nobody."""
+    """Exit status. A sum of some is shown to nobody; each process has metrics of its own."""
     reports, complete = read(paths)
-    if not complete and (values["prometheus"] or values["merge"]):
+    if not complete and (values["merge"] or not reports):
         return FAILED
     if values["prometheus"]:
         text = prometheus.text(reports)
         if values["prometheus"] == "-":
             terminal.out(text.rstrip("\n"))
-            return DONE
+            return DONE if complete else FAILED
         try:
             with whole_file(values["prometheus"]) as file:
-                file.write(text.encode())
+                file.write(text.encode(errors="replace"))
         except OSError as problem:
             raise Failed(f"{values['prometheus']}: {problem.strerror}") from None
-        return DONE
+        return DONE if complete else FAILED
     if values["merge"]:
         reports = [merged(reports)]
     for report in reports:
@@ -237,6 +249,8 @@ def run(argv):
             raise UsageError("no file: cachealloc stats [OPTIONS] FILE...")
         if values["prometheus"] and (values["merge"] or values["json"]):
             raise UsageError("--prometheus goes with neither --merge nor --json")
+        if values["prometheus"] and is_statistics(values["prometheus"]):
+            raise UsageError(f"--prometheus {values['prometheus']}: statistics are not overwritten; the metrics' file comes first")
     except UsageError as problem:
         terminal.error(f"stats: {problem}")
         return USAGE

@@ -89,6 +89,8 @@ def test_prometheus_reads_it(cli, ranks, tmp_path):  # noqa: F811
     assert calls.type == "counter" and len(calls.samples) == 8
     assert [sample.value for sample in calls.samples] == list(range(10, 18))
     assert calls.samples[3].labels == {"host": "node1", "rank": "3", "pid": "103", "program": 'a"b\\c', "device": "0"}
+    assert calls.documentation == "successful allocations (cuMemAlloc, cuMemAllocPitch)"
+    assert families["cachealloc_reserved_bytes_peak"].documentation == "peak: held from the driver"
     assert families["cachealloc_reserved_bytes"].type == "gauge" and "cachealloc_reserved_bytes_peak" in families
     assert families["cachealloc_reserved_bytes_increases"].type == "counter"
     assert families["cachealloc_driver_seconds"].samples[0].value == pytest.approx(1e-8)
@@ -96,11 +98,37 @@ def test_prometheus_reads_it(cli, ranks, tmp_path):  # noqa: F811
     assert cli("stats", "--prometheus", "-", *ranks).stdout == out.read_text()
 
 
+def test_one_bad_file_does_not_cost_the_others_metrics(cli, ranks, tmp_path):  # noqa: F811
+    out = tmp_path / "c.prom"
+    out.write_text("older")
+    done = cli("stats", "--prometheus", out, tmp_path / "none.json")
+    assert done.returncode == 1 and out.read_text() == "older"
+    ranks[3].write_text("")
+    for where in (out, "-"):
+        done = cli("stats", "--prometheus", where, *ranks)
+        text = done.stdout or out.read_text()
+        assert done.returncode == 1 and "s.3.json: no statistics in it" in done.stderr and done.stderr.count("\n") == 1
+        assert 'rank="2"' in text and 'rank="4"' in text and 'rank="3"' not in text
+    done = cli("stats", "--merge", *ranks)
+    assert done.returncode == 1 and not done.stdout
+
+
+def test_statistics_are_no_file_for_metrics(cli, ranks, tmp_path):  # noqa: F811
+    """The output's name was forgotten, so that it is the first rank's."""
+    plain, before = tmp_path / "s.plain", ranks[0].read_bytes()
+    plain.write_bytes(before)
+    for first in (ranks[0], tmp_path / "new.json", plain):
+        done = cli("stats", "--prometheus", first, *ranks[1:])
+        assert done.returncode == 2 and f"{first.name}: statistics are not overwritten" in done.stderr, done.stderr
+    assert ranks[0].read_bytes() == plain.read_bytes() == before and not (tmp_path / "new.json").exists()
+
+
 def test_a_failed_write_leaves_the_old_file(cli, ranks, tmp_path):  # noqa: F811
     out = tmp_path / "c.prom"
     out.write_text("older")
-    done = cli("stats", "--prometheus", out, ranks[0], tmp_path / "none.json")
-    assert done.returncode == 1 and "none.json: No such file" in done.stderr and out.read_text() == "older"
+    done = subprocess.run(["sh", "-c", f"ulimit -f 0; exec {sys.executable} {COMMAND} stats --prometheus {out} {ranks[0]}"], text=True,
+                          env=environment(), stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode and out.read_text() == "older"
 
 
 @pytest.mark.parametrize("words, status, text", [
