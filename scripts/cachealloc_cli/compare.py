@@ -5,31 +5,36 @@ Machines drift: clocks, temperature, neighbours. Runs side by side share the dri
 first cancels what the order adds. So each round gives one ratio for each other arm, and the verdict is about ratios.
 """
 
+import contextlib
 import datetime
+import math
 import os
 import platform
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
 
-from . import __version__, arms, comparison, export, launch, layout, measure, metric, paths, recorded, settings, terminal
+from . import __version__, arms, comparison, counts, export, launch, layout, measure, metric, paths, recorded, settings, terminal
 from .args import Option, UsageError, describe, integer, parse
 
 DONE, TOO_SLOW, FAILED, INCONCLUSIVE = 0, 1, 2, 3
+PAIRS = 10
 
 
 def percent(text):
-    number = float(text.rstrip("%"))
+    try:
+        number = float(text.rstrip("%"))
+    except ValueError:
+        number = math.nan
     if not -100 < number < 1e6:
         raise ValueError("expected a percentage such as 5 or 5%")
     return number
 
 
 OPTIONS = [
-    Option("-r --runs", "value", "Pairs to measure (10).", "N", 10, integer(1, 100000)),
+    Option("-r --runs", "value", "Pairs to measure (10).", "N", None, integer(1, 100000)),
     Option("--warmup", "value", "Pairs to run first, unmeasured (0).", "N", 0, integer(0, 1000)),
     Option("--preset", "value", "pytorch, jax or rmm: A as shipped, B as we recommend.", "WORD", None, arms.preset),
     Option("--conf-a", "value", "A is the allocator with these keys, instead of the stock driver.", "K:V,...",
@@ -83,6 +88,7 @@ failed how often, with an exact test, and figures are compared in the pairs in
 which neither failed. What is claimed at once shares an error rate of 5 percent.
 FILE: results of --json, statistics (CACHEALLOC_STATS=FILE.json), or traces, two
 of a kind. Ctrl-C ends it; what was measured so far is reported and exported.
+A process that ends by _exit, exec or a signal is counted by the library alone.
 
 Exit status: 0; 2 a run failed (not with --ignore-failure), an export could not be
 written, it was interrupted, or the command line is wrong; with --fail-above 1 too
@@ -98,7 +104,7 @@ class Session:
     """The measured rounds so far, and everything needed to measure the next."""
 
     def __init__(self, values, program):
-        self.values = values
+        self.values = {**values, "runs": values["runs"] or PAIRS}
         self.arms = arms.of_options(values)
         for arm in self.arms:
             arm.command = arm.command or program
@@ -111,7 +117,7 @@ class Session:
                      for arm in self.arms}
         self.pairs = []      # {name of an arm: run} each
         self.rest = []       # runs of the round in which a failure ended it
-        self.failure = None  # that failure: arm, run, stem
+        self.failure = None  # that failure: arm, run, its last words
         self.started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.clock = None    # of the first measured round
         self.last = None     # of the end of the last one
@@ -134,18 +140,17 @@ class Session:
                                self.random.randrange(4096), self.metrics)
             run.update(pair=number, place=place)
             if measure.failed(run) and not self.values["ignore_failure"]:
-                self.failure = arm, run, stem
+                self.failure = arm, run, measure.last_words(self.folder, stem)
                 self.rest = [*runs.values(), run] if number >= 0 else []
                 return None
             runs[arm.name] = run
         return runs
 
     def tell_failure(self):
-        arm, run, stem = self.failure
+        arm, run, words = self.failure
         how = f"died by {run['signal']}" if run["signal"] else f"exited with {run['exit_code']}"
         terminal.error(f"compare: under {arm.name} ({arm.label}) the program {how}; --ignore-failure goes on")
-        for line in measure.last_words(self.folder, stem):
-            sys.stderr.write(f"  | {line}\n")
+        terminal.say("".join(f"  | {line}\n" for line in words))
 
     def progress(self):
         """The line on a terminal."""
@@ -274,23 +279,39 @@ def prepare(argv):
     return session, exports, None
 
 
-def measured(session, exports):
-    """True if every round was measured."""
-    # SIGTERM is a batch system's notice: what was measured is kept
-    before = {number: signal.signal(number, measure.Interrupts.handle) for number in (signal.SIGINT, signal.SIGTERM)
+@contextlib.contextmanager
+def keeping():
+    """SIGTERM is a batch system's notice, and SIGHUP a terminal's end: what was measured is kept."""
+    before = {number: signal.signal(number, measure.Interrupts.handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
               if signal.getsignal(number) is not signal.SIG_IGN}
     try:
-        with terminal.Progress(session.progress):
-            complete = measure_pairs(session, exports)
-    except (measure.Unusable, OSError) as problem:  # the second: no room for what a run writes
-        terminal.error(f"compare: {problem}")
-        return False
-    except KeyboardInterrupt:
-        terminal.warning(f"interrupted after {len(session.pairs)} of {session.values['runs']} pairs")
-        return False
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def folder_of_runs():
+    """For what a run writes. Nothing of it is left, nor of the counts of processes that ended without a word."""
+    with tempfile.TemporaryDirectory(prefix="cachealloc-compare-") as folder:
+        try:
+            yield folder
+        finally:
+            counts.remove_of(folder)
+
+
+def measured(session, exports):
+    """True if every round was measured. Nothing is said before the folder is gone: a message may be this command's end."""
+    complete = False
+    with keeping():
+        try:
+            with folder_of_runs() as session.folder, terminal.Progress(session.progress):
+                complete = measure_pairs(session, exports)
+        except (measure.Unusable, OSError) as problem:  # the second: no room for what a run writes
+            terminal.error(f"compare: {problem}")
+        except KeyboardInterrupt:
+            terminal.warning(f"interrupted after {len(session.pairs)} of {session.values['runs']} pairs")
     if session.failure:
         session.tell_failure()
     return complete
@@ -315,9 +336,8 @@ def run(argv):
         session, exports, status = prepare(argv)
         if session is None:
             return status
-        with tempfile.TemporaryDirectory(prefix="cachealloc-compare-") as session.folder:
-            complete = measured(session, exports)
-            return report(session, exports, complete) if session.pairs or session.rest else FAILED
+        complete = measured(session, exports)
+        return report(session, exports, complete) if session.pairs or session.rest else FAILED
     except settings.BadSettings as problem:
         for line in problem.lines:
             terminal.error(f"compare: {line}")

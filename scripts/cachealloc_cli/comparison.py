@@ -33,14 +33,19 @@ def _median(values):
     return round(statistics.median(known)) if known else None
 
 
+def is_exact(run):
+    """The simulator has counted every process."""
+    return run["simulator"] is not None and not run["simulator"]["unknown_processes"]
+
+
 def _calls(run):
     """The simulator's own count is exact; else what the library counted."""
-    return run["simulator"]["driver_calls"] if run["simulator"] else run["driver_calls"]
+    return run["simulator"]["driver_calls"] if is_exact(run) else run["driver_calls"]
 
 
 def _peak(run):
     """The library knows of no memory that the driver served by itself: where that is all, the peak is unknown."""
-    if run["simulator"]:
+    if is_exact(run):
         return run["simulator"]["peak_bytes"]
     return None if not run["alloc_calls"] and run["other_alloc_calls"] else run["peak_reserved_bytes"]
 

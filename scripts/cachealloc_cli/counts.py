@@ -133,6 +133,14 @@ def _device(index, pages, version, zeros):
     return device
 
 
+def _header(data):
+    """The words of the text at a file's beginning. ValueError: it is none of ours."""
+    lines = data.split(b"\0")[0].decode("utf-8", "surrogateescape").split("\n")
+    if lines[0] != "cachealloc counts 1":
+        raise ValueError(lines[0])
+    return dict(line.split(" ", 1) for line in lines[1:] if " " in line)
+
+
 class Counts:
     """One file, that of the process that writes its statistics to `wanted`. ValueError: it is none, or not that one's."""
 
@@ -148,10 +156,8 @@ class Counts:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > BYTES_MAX or not _is_trusted(info.st_uid, wanted):
             raise ValueError(self.path)
-        text = os.pread(fd, TEXT_END, 0).split(b"\0")[0].decode("utf-8", "surrogateescape")
-        lines = text.split("\n")
-        words = dict(line.split(" ", 1) for line in lines[1:] if " " in line)
-        if lines[0] != "cachealloc counts 1" or os.path.realpath(words["file"]) != wanted:
+        words = _header(os.pread(fd, TEXT_END, 0))
+        if os.path.realpath(words["file"]) != wanted:
             raise ValueError(self.path)
         page, header = int(words["page"]), max(int(words["header"]), int(words["page"]))
         self.pid, self._namespace, self._version = int(words["pid"]), int(words["pid_namespace"]), words["version"]
@@ -210,15 +216,32 @@ def _is_trusted(owner, path):
         return False
 
 
+def _names():
+    return [name for folder in folders() for name in glob.glob(os.path.join(glob.escape(folder), PATTERN))]
+
+
 def of_file(path):
     """The counts of the latest process that writes its statistics to that file; None: there are none."""
     wanted, found = os.path.realpath(path), []
-    for folder in folders():
-        for name in glob.glob(os.path.join(glob.escape(folder), PATTERN)):
-            try:
-                counts = Counts(name, wanted)
-                counts.report(0)
-                found.append(counts)
-            except (OSError, ValueError, KeyError, TypeError, struct.error):  # none, or damaged
-                continue
+    for name in _names():
+        try:
+            counts = Counts(name, wanted)
+            counts.report(0)
+            found.append(counts)
+        except (OSError, ValueError, KeyError, TypeError, struct.error):  # none, or damaged
+            continue
     return max(found, key=lambda counts: counts.begun_ns, default=None)
+
+
+def remove_of(folder):
+    """Those of processes that write their statistics into the folder, which goes away: nobody would find them."""
+    wanted = os.path.realpath(folder)
+    for name in _names():
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(fd, "rb") as file:
+                words = _header(file.read(TEXT_END))
+            if os.path.dirname(os.path.realpath(words["file"])) == wanted:
+                os.unlink(name)
+        except (OSError, ValueError, KeyError):
+            continue

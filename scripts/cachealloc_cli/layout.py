@@ -8,7 +8,7 @@ each arm gets a line a figure instead.
 import os
 
 from . import interval, terminal, verdict
-from .comparison import good, of_arm
+from .comparison import good, is_exact, of_arm
 
 LABEL_WIDTH = 30
 
@@ -22,10 +22,11 @@ def header(result):
     """What must be said before any figure."""
     if not result["simulated"]:
         return []
+    exact = all(map(is_exact, good(result["runs"])))
     if result["simulated_latency"]:
-        return [f"simulated times, source: SIMCUDA_LATENCY={result['simulated_latency']}; "
-                "driver calls and bytes are exact"]
-    return ["simulated driver without latencies: driver calls and bytes are exact,",
+        return [f"simulated times, source: SIMCUDA_LATENCY={result['simulated_latency']}"
+                + ("; driver calls and bytes are exact" if exact else "")]
+    return [f"simulated driver without latencies:{' driver calls and bytes are exact,' if exact else ''}",
             "times are the simulator's own and say nothing about a GPU"]
 
 
@@ -138,7 +139,11 @@ def warn(result, warmup):
     """What makes the figures doubtful, each with what to do about it."""
     worked = good(result["runs"])
     seen = [run for run in worked if run["alloc_calls"] is not None]
-    if worked and not [run for run in result["runs"] if run["alloc_calls"] is not None]:
+    unknown = sum(run["unknown_processes"] for run in worked)
+    if unknown:
+        terminal.warning(f"{unknown} processes ended by _exit, exec or a signal and left no figures: driver calls and memory "
+                         "leave them out")
+    elif worked and not [run for run in result["runs"] if run["alloc_calls"] is not None or run["unknown_processes"]]:
         terminal.warning("nothing was intercepted: no run made a CUDA call that the library saw, so this "
                          "compares the program with itself")
         terminal.hint(f"`cachealloc doctor {result['command'][0]}` tells why")
@@ -163,8 +168,12 @@ def _warn_work(arms):
 
 
 def _warn_other(result):
-    """The simulator counts everything."""
-    for arm in result["arms"] if not result["simulated"] else ():
+    """The simulator counts everything, but in processes that end at once."""
+    silent = sum((run["simulator"] or {}).get("unknown_processes") or 0 for run in good(result["runs"]))
+    if silent:
+        terminal.warning(f"{silent} processes ended by _exit, exec or a signal, so the simulator tells nothing of them: driver calls and "
+                         "memory of their runs are the library's count")
+    for arm in result["arms"] if not result["simulated"] or silent else ():
         if arm["other_alloc_calls"]:
             terminal.warning(f"{arm['other_alloc_calls']} allocations of {arm['name']} were served by the driver itself (stream-ordered, "
                              "managed or virtual memory, arrays): its peak and its driver calls leave them out")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One measured run of a program: its time, its end, and what library and simulator wrote about it."""
 
+import collections
 import glob
 import json
 import os
@@ -9,11 +10,14 @@ import signal
 import subprocess
 import time
 
-from . import metric
+from . import counts, metric
 
 # Calls that reach the (simulated) driver for device memory.
 _DRIVER_CALLS = re.compile(r"cuMem(Alloc|AllocPitch|Free|AllocAsync|FreeAsync|AllocFromPoolAsync|AllocManaged)"
                            r"(_v2)?(_ptsz|_ptds)?")
+
+
+SIMULATED = "simcuda device"  # begins the names of its devices
 
 
 class Unusable(Exception):
@@ -37,32 +41,51 @@ def summed(devices, get):
     return sum(values) if values else None
 
 
+def _files(folder, stem, ending):
+    """[(process, path)]"""
+    found = [(os.path.basename(path)[len(stem) + 1:].split(".")[0], path)
+             for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"{stem}.*.{ending}")))]
+    return [(process, path) for process, path in found if process.isdigit()]  # not of an arm whose name begins with this one's
+
+
+def _written(path):
+    """The statistics of a process: written at its end, or where it has counted, if it ended by _exit, exec or a signal."""
+    data = _load(path, "stats")
+    found = None if data else counts.of_file(path)
+    return found.report(0) if found else data
+
+
 def stats_figures(folder, stem):
-    """Figures of every process and device of a run, summed; all None when nothing was intercepted."""
-    devices, files = [], 0
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), stem + ".*.json"))):
-        data = _load(path, "stats")
+    """Figures of every process and device of a run, summed; all None when nothing was intercepted. And the devices."""
+    devices, files, unknown = [], 0, 0
+    for _, path in _files(folder, stem, "json"):
+        data = _written(path)
         if data:
             files += 1
             devices += [device for device in data.get("devices") or [] if isinstance(device, dict)]
+        elif not os.path.getsize(path):  # it has begun to allocate
+            unknown += 1
     calls = summed(devices, lambda d: d.get("driver_alloc_calls"))
     frees = summed(devices, lambda d: d.get("driver_free_calls"))
     return {
         "processes": files,
+        "unknown_processes": unknown,
         "ooms": summed(devices, lambda d: d.get("ooms")),
         "alloc_calls": summed(devices, lambda d: d.get("alloc_calls")),
         "other_alloc_calls": summed(devices, lambda d: d.get("other_alloc_calls")),
         "driver_calls": calls + frees if calls is not None and frees is not None else None,
         "driver_ns": summed(devices, lambda d: d.get("driver_ns")),
         "peak_reserved_bytes": summed(devices, lambda d: (d.get("reserved_bytes") or {}).get("peak")),
-    }
+    }, devices
 
 
-def simulator_figures(folder, stem):
-    """What reached the simulated driver, summed over processes; None when the program did not run on it."""
-    found = [_load(path, None) for path in sorted(glob.glob(os.path.join(glob.escape(folder), stem + ".*.simulator")))]
-    found = [data for data in found if data and isinstance(data.get("calls"), dict)]
-    if not found:
+def simulator_figures(folder, stem, devices):
+    """What reached the simulated driver, summed over processes; None when the program did not run on it. It tells nothing
+    of one that ended by _exit, exec or a signal."""
+    told = {process: _load(path, None) for process, path in _files(folder, stem, "simulator")}
+    found = [data for data in told.values() if data and isinstance(data.get("calls"), dict)]
+    silent = collections.Counter(process for process, _ in _files(folder, stem, "json")) - collections.Counter(told.keys())
+    if not found and not any(str(device.get("name")).startswith(SIMULATED) for device in devices):
         return None
     calls = {}
     for data in found:
@@ -73,6 +96,7 @@ def simulator_figures(folder, stem):
         "peak_bytes": sum(sum(data.get("peak_bytes") or [0]) for data in found),
         "races": sum(data.get("races") or 0 for data in found),
         "calls": calls,
+        "unknown_processes": sum(silent.values()),
     }
 
 
@@ -124,7 +148,7 @@ def once(program, env, name, folder, stem, padding, metrics=()):
            "COMPARE_PADDING": "x" * padding}
     with open(base + ".stdout" if metrics else os.devnull, "wb") as output, open(base + ".stderr", "wb") as errors:
         status, spent = _timed(program, env, output, errors)
-    figures = stats_figures(folder, stem)
+    figures, devices = stats_figures(folder, stem)
     said = metric.read([base + ".stdout", base + ".stderr"]) if metrics else ""
     if metrics:
         os.unlink(base + ".stdout")
@@ -136,7 +160,7 @@ def once(program, env, name, folder, stem, padding, metrics=()):
         "out_of_memory": status != 0 and (bool(figures["ooms"]) or says_out_of_memory(folder, stem)),
         "padding_bytes": padding,
         **figures,
-        "simulator": simulator_figures(folder, stem),
+        "simulator": simulator_figures(folder, stem, devices),
         "metrics": [one.find(said) for one in metrics],
     }
 

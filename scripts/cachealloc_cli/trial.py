@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 
-from . import frameworks, launch, observed, paths, processes, surroundings, terminal
+from . import counts, frameworks, launch, observed, paths, processes, surroundings, terminal
 
 SERVED, NOT_BOUND, UNKNOWN, PASSED, NOTHING, FAILED = range(6)
 WORDS = ("served", "not_bound", "not_started", "passed", "nothing_allocated", "failed")
@@ -259,6 +259,7 @@ def run(report, words, values):
             trial.watch(values["for"])
         finally:
             trial.tree.end()
+            counts.remove_of(folder)
     return trial
 
 

@@ -6,8 +6,8 @@ import os
 import re
 
 import pytest
-from conftest import LIBRARY
-from command import ROOT, cli, compiler, script, stub_build  # noqa: F401  (fixtures)
+from conftest import BUILD, LIBRARY, SIM
+from command import ROOT, cli, compiler, left, script, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
 QUICK_EVERY = 4  # conftest.py
@@ -249,6 +249,35 @@ def test_processes_of_one_run_are_summed(cli, script, tmp_path):
     assert n == b["processes"] >= 2
     assert (a["alloc_calls"], a["driver_calls"], a["simulator"]["driver_calls"]) == (1000 * n, 1990 * n, 1000 * n)
     assert b["simulator"]["calls"]["cuMemAlloc_v2"] == 3 * n
+
+
+def test_processes_that_end_without_a_word_are_counted(cli, script, tmp_path):
+    """By _exit, under the simulator, which tells nothing of them: their figures are where they have counted, and no such file is left."""
+    die = BUILD / "tests" / "process" / "death" / "die"
+    if not (LIBRARY.is_file() and (SIM / "libcuda.so.1").is_file() and die.is_file()) or "CACHEALLOC_TEST_SANITIZER" in os.environ:
+        pytest.skip("no library and simulator that a shell can preload")
+    figures = {}
+    for way in ("exit", "underscore"):
+        out, program = tmp_path / f"{way}.json", script(f"{die} exit 1; {die} {way} 1; {die} {way} 1; exit 0")
+        done = cli("compare", "--sim", "-r", "1", "--json", out, program, CACHEALLOC_BUILD=BUILD, TMPDIR=tmp_path)
+        assert done.returncode == 0 and "intercepted" not in done.stderr, done.stderr
+        assert ("are exact" in done.stdout) == (way == "exit") == ("ended by _exit" not in done.stderr), done.stderr
+        data = load(out)
+        assert data["simulated"] and [run["processes"] for run in data["runs"]] == [3, 3]
+        figures[way] = [(run["alloc_calls"], run["driver_calls"], run["peak_reserved_bytes"]) for run in data["runs"]]
+        assert [run["simulator"]["unknown_processes"] for run in data["runs"]] == [2 * (way != "exit")] * 2
+        for arm, run in zip(data["arms"], data["runs"]):
+            assert arm["driver_calls"] == (run["simulator"] if way == "exit" else run)["driver_calls"]
+    assert figures["exit"] == figures["underscore"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exit.json", "program.sh", "underscore.json"]
+    assert not left(tmp_path)
+
+
+def test_processes_whose_figures_are_gone_are_named(cli, script):
+    """The library has made the file, and nobody has written into it."""
+    done = cli("compare", "-r", "1", script(': > "${CACHEALLOC_STATS%%.%p.json}.1.json"'), STUB_SILENT=1)
+    assert done.returncode == 0 and "2 processes ended by _exit, exec or a signal and left no figures" in done.stderr
+    assert "intercepted" not in done.stderr
 
 
 def test_few_pairs_warn(cli, script, tmp_path):

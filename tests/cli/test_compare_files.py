@@ -96,12 +96,15 @@ def test_existing_exports_are_not_overwritten(cli, tmp_path):
 
 # ---- interrupted
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_was_measured_before_an_interrupt_is_reported_and_exported(stub_build, script, tmp_path, number):
     """In the third pair."""
     program = script(f'echo x >> {tmp_path}/n; test $(wc -l < {tmp_path}/n) -lt 5 || exec sleep 1000')
+    (tmp_path / "t").mkdir()
     with subprocess.Popen([sys.executable, COMMAND, "compare", "-r", "9", *exports(tmp_path), program], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(CACHEALLOC_BUILD=stub_build)) as child:
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=environment(CACHEALLOC_BUILD=stub_build, TMPDIR=tmp_path / "t"),
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)) as child:  # nohup ignores it
         while not (tmp_path / "n").exists() or len((tmp_path / "n").read_text().split()) < 5:
             assert child.poll() is None
             time.sleep(0.01)
@@ -113,6 +116,16 @@ def test_what_was_measured_before_an_interrupt_is_reported_and_exported(stub_bui
     assert data["pairs_done"] == 2 and len(data["runs"]) == 4 and data["pairs_wanted"] == 9
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 5
     assert "2 pairs, interleaved" in (tmp_path / "out.md").read_text()
+    assert not os.listdir(tmp_path / "t")
+
+
+def test_a_reader_that_goes_away_leaves_no_folder(stub_build, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, COMMAND, "compare", "-r", "1", "true"], stdout=writer, stderr=subprocess.PIPE, timeout=60,
+                          env=environment(CACHEALLOC_BUILD=stub_build, TMPDIR=tmp_path), check=False)
+    os.close(writer)
+    assert done.returncode == -signal.SIGPIPE and not os.listdir(tmp_path)
 
 
 def test_progress_on_a_terminal_only(cli, stub_build, script):

@@ -11,7 +11,7 @@ import time
 import uuid
 
 import pytest
-from command import COMMAND, ROOT, compiler, environment, script  # noqa: F401  (fixtures)
+from command import COMMAND, ROOT, compiler, environment, left as counts_left, script  # noqa: F401  (fixtures)
 from conftest import BUILD, LIBRARY, SIM
 from schema import check
 
@@ -91,6 +91,13 @@ def test_it_ends_at_the_first_served_allocation_in_a_child(script):
     assert (status, run["end"]) == (0, "it was ended by SIGTERM") and ", in its process " in run["reason"]
     served = [one for one in run["processes"] if one["calls"]]
     assert len(served) == 1 and f"in its process {served[0]['pid']}" in run["reason"]
+
+
+def test_no_counts_are_left_of_a_program_that_was_ended(tmp_path):
+    (tmp_path / "done").write_bytes(bytes(4096))
+    (tmp_path / "t").mkdir()
+    status, out, _ = doctor(BUILD / "tests" / "process" / "death" / "die", "loop", 1, tmp_path / "done", TMPDIR=tmp_path / "t")
+    assert status == 0 and "ended by SIGTERM" in out and not counts_left(tmp_path) and not os.listdir(tmp_path / "t"), out
 
 
 def test_for_watches_past_the_first_allocation(script):
