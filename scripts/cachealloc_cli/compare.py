@@ -323,6 +323,9 @@ def report(session, exports, complete):
     problems = exports.write(result, export.FORMS, last=True)
     terminal.out(layout.text(result, terminal.width()))
     terminal.flush()
+    for one in session.metrics:
+        if one.not_a_number is not None:
+            terminal.warning(f"{one.name}: {one.not_a_number!r} is not a number")
     layout.warn(result, session.values["warmup"])
     for problem in problems:
         terminal.error(f"compare: {problem}")

@@ -64,20 +64,22 @@ FORMS = {"export_json": as_json, "export_csv": as_csv, "export_markdown": as_mar
 def write(path, text):
     """Replaces the file in one step, so that a reader never sees half of it. Raises OSError."""
     with whole_file(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="surrogateescape"))  # a command's words need not be UTF-8
 
 
 class Exports:
     """The files that the command line asks for."""
 
     def __init__(self, values):
-        self.files = [(key, values[key]) for key in FORMS if values[key]]
+        self.files = [(key, values[key]) for key in FORMS if values[key] is not None]
         self.force = values["force"]
 
     def fault(self):
         """A sentence about a file that cannot be written, before anything is run; or None."""
         paths = [os.path.realpath(path) for _, path in self.files]
-        for _, path in self.files:
+        for key, path in self.files:
+            if not path:
+                return f"--{key.replace('_', '-')}: the name of a file is missing"
             if paths.count(os.path.realpath(path)) > 1:
                 return f"{path} is named for two exports"
             if not os.path.isdir(os.path.dirname(os.path.abspath(path))):

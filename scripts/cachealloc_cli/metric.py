@@ -25,17 +25,23 @@ class Metric:
             raise ValueError("expected one group in parentheses around the number, such as 'tok/s ([0-9.]+)'"
                              + ("; (?:...) groups without counting" if self.expression.groups else ""))
         self.name = _name(pattern)
+        self.not_a_number = None  # that was found in its place
 
     def find(self, text):
         """The number, or None where the text has none."""
         found = None
         for found in self.expression.finditer(text):
             pass
-        try:
-            value = float((found.group(1) or "").replace(",", "").replace("_", "")) if found else math.nan
-        except ValueError:
+        if not found:
             return None
-        return value if math.isfinite(value) else None
+        try:
+            value = float((found.group(1) or "").replace(",", "").replace("_", ""))
+        except ValueError:
+            value = math.nan
+        if math.isfinite(value):
+            return value
+        self.not_a_number = found.group(1) or ""
+        return None
 
     def as_json(self):
         return {"name": self.name, "pattern": self.pattern, "better": self.better}

@@ -17,6 +17,7 @@ import subprocess
 from . import __version__, interval, layout, measure, paths, terminal
 from .args import UsageError
 from .comparison import confidence_of, good, of_arm
+from .whole_file import is_one_of
 
 KINDS = {"stats": "statistics", "compare": "results of compare", "trace": "traces"}
 ALLOWED = ("export_json", "export_csv", "export_markdown", "force")
@@ -77,12 +78,13 @@ def _json(path):
 
 def _replayed(path):
     done = subprocess.run([paths.replay(), os.path.abspath(path), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, check=False)
+                          encoding="utf-8", errors="surrogateescape", check=False)
     try:
         return json.loads(done.stdout)
     except ValueError:
         why = (done.stderr.strip().splitlines() or ["nothing was written"])[-1]
-        why = why.split("error: ")[-1]
+        why, advised, _ = why.split("error: ")[-1].partition("; try: ")  # a command to replay a compressed file
+        why += "; unpack it first" if advised else ""
         raise Unreadable(why if path in why else f"{path}: {why}") from None
 
 
@@ -212,8 +214,11 @@ def run(values, files, exports):
     if len(files) != 2:
         raise UsageError(f"{files[0]} is no program; recorded files are compared in twos: cachealloc compare FILE FILE")
     for key, value in values.items():
-        if value and key not in ALLOWED and key not in ("runs", "help"):
+        if value and key not in ALLOWED and key != "help":
             raise UsageError(f"--{key.replace('_', '-')} means nothing with recorded files: nothing is run")
+    for _, path in exports.files:
+        if is_one_of(path, files):
+            raise UsageError(f"{path} is one of the files to compare, and is not overwritten")
     with terminal.Progress(lambda: "reading and playing the files"):
         result = compare(files)
     problems = exports.write(result, FORMS, last=True)

@@ -303,6 +303,8 @@ def test_an_arm_that_was_not_run_did_not_succeed(cli):
     (["-r", "many", "true"], "expected a whole number"),
     (["-rx", "true"], "expected a whole number"),
     (["--fail-above", "1e9", "true"], "expected a percentage"),
+    (["--fail-above", "abc", "true"], "abc: expected a percentage such as 5"),
+    (["--json", "", "true"], "--export-json: the name of a file is missing"),
     (["no-such-program-here"], "not found"),
     (["--json", "/no/such/folder/x.json", "true"], "folder does not exist"),
     (["--jsn", "x", "true"], "did you mean --json?"),

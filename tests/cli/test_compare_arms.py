@@ -134,6 +134,7 @@ def test_a_run_without_the_figure_is_said_so(cli, script, tmp_path):
     done = cli("compare", "-r", "3", "--metric", "tok/s (.*)", program)
     assert done.returncode == 0 and "tok/s: no figure in 1 of 3 runs of B (pair 2)" in done.stdout
     assert "tok/s, higher is better: no difference shown" in done.stdout and "2 pairs" in done.stdout
+    assert "tok/s: 'lots' is not a number" in done.stderr
 
 
 def test_a_figure_that_no_run_has(cli):

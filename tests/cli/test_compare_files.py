@@ -3,6 +3,7 @@
 
 import csv
 import json
+import lzma
 import os
 import re
 import signal
@@ -198,6 +199,24 @@ def test_two_traces(cli, tmp_path):
     assert rows["allocations"] == (12, 120) and rows["peak live"] == (4 << 20, 4 << 20)
 
 
+def test_a_name_and_a_locale_of_any_bytes(cli, tmp_path):
+    """The name as it is; what the locale lacks as an escape."""
+    if not (BUILD / "allocator" / "cachealloc-replay").is_file():
+        pytest.skip("cachealloc-replay is not built")
+    path = os.fsencode(tmp_path) + b"/t\xff.trc"
+    with open(path, "wb") as file:
+        file.write(b"A 1 100 0\n")
+    done = subprocess.run([sys.executable, COMMAND, "compare", path, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+                          env=environment(CACHEALLOC_BUILD=BUILD), check=False)
+    assert done.returncode == 0 and path in done.stdout, done.stderr
+    done = cli("compare", "-r", "2", "--export-markdown", tmp_path / "o.md", "true", os.fsdecode(b"\xff"), PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and " \\xb1 " in done.stdout and b"\xff" in (tmp_path / "o.md").read_bytes(), done.stderr
+    for verb in ("stats", "tune", "doctor"):
+        done = subprocess.run([sys.executable, COMMAND, verb, b"no\xff"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                              env=environment(CACHEALLOC_BUILD=BUILD), check=False)
+        assert b"no\xff: " in done.stdout, done.stdout
+
+
 def test_files_that_cannot_be_compared(cli, tmp_path):
     one, two, text = tmp_path / "one.json", tmp_path / "two.json", tmp_path / "text"
     cli("compare", "-r", "1", "--json", one, "true")
@@ -206,11 +225,15 @@ def test_files_that_cannot_be_compared(cli, tmp_path):
     for words, message in (([one, two], "has results of compare and"), ([one, tmp_path / "none.json"], "none.json: no such file"),
                            ([one], "is no program"), ([one, one, one], "compared in twos"),
                            (["--metric", "(x)", one, one], "--metric means nothing with recorded files"),
-                           (["--sim", one, one], "--sim means nothing")):
+                           (["--sim", one, one], "--sim means nothing"), (["-r", "10", one, one], "--runs means nothing"),
+                           ([two, two, "--json", two, "--force"], "two.json is one of the files to compare")):
         done = cli("compare", *words)
         assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1, (words, done.stderr)
     done = cli("compare", text, text, CACHEALLOC_BUILD=BUILD)
     assert done.returncode == 2 and "text" in done.stderr and done.stderr.count("\n") == 1
+    (tmp_path / "one.trc.xz").write_bytes(lzma.compress(b"A 1 100 0\n"))
+    done = cli("compare", tmp_path / "one.trc.xz", tmp_path / "one.trc.xz", CACHEALLOC_BUILD=BUILD)
+    assert done.returncode == 2 and done.stderr.endswith("one.trc.xz: the file is compressed; unpack it first\n")
 
 
 @pytest.mark.parametrize("change", [{"arms": None}, {"runs": [{}]}, {"runs": 5}, {"arms": [{"name": "A", "label": "x"}]}, {"runs": []}])
