@@ -12,6 +12,7 @@ import shutil
 import subprocess
 
 from . import paths, terminal
+from .ending import held, wanted
 
 TYPES = {"u8": "B", "u32": "I", "u64": "Q"}
 COMPRESSED = ((b"\xfd7zXZ", lzma.open), (b"\x1f\x8b", gzip.open), (b"BZh", bz2.open))
@@ -206,17 +207,15 @@ class Replay:
         """The result as JSON; the timelines are in the file."""
         words = [paths.replay(), "--json", "--timeline", timelines, *self.words, "--", plain]
         with open(timelines + ".json", "w+b") as out, open(timelines + ".log", "w+b") as log:
-            with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=log) as process:
-                try:
-                    while True:
-                        try:
-                            status = process.wait(0.5)
-                            break
-                        except subprocess.TimeoutExpired:
-                            progress.say(f"replaying {path}")
-                except BaseException:  # a signal
+            status = None
+            with held(), subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=log) as process:
+                while status is None and not wanted():
+                    try:
+                        status = process.wait(0.5)
+                    except subprocess.TimeoutExpired:
+                        progress.say(f"replaying {path}")
+                if status is None:
                     process.kill()
-                    raise
             out.seek(0)
             log.seek(0)
             self.tell(path, plain, status, log.read().decode("utf-8", "replace"), progress)
