@@ -1,21 +1,35 @@
 # SPDX-License-Identifier: MIT
 """The answer of `cachealloc explain`: a verdict, the figures behind it, the proof, the command to use."""
 
-from . import candidates, causes, search, terminal
+import shutil
+
+from . import candidates, causes, invocation, search, terminal
 from .causes import Figures
 from .tune import advice_text, fine_size
 
-RECORD = "CACHEALLOC_TRACE=oom.trace cachealloc run -- PROGRAM ARGUMENTS"
 WHICH_OF_THESE = "none: the figures do not tell which of these it was"
 PYTORCH = "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
 POOL = "CACHEALLOC_CONF=async:pool"  # PyTorch on cudaMallocAsync: it does not look at the variable above
 OTHER_KINDS = ("stream-ordered memory (cudaMallocAsync) is recorded with CACHEALLOC_CONF=async:pool; managed and virtual memory and "
                "arrays never are")
+NAME_ONLY = ("of the command the recording has only the program's name: its folder, its arguments and its other variables have to be "
+             "those that it was recorded with")
+IF_PYTORCH = f"{PYTORCH} is for PyTorch, which else keeps its own cache; other programs do not look at it"
 EXPANDABLE = "while PyTorch's own cache stays, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the first setting to try"
 
 
 def size(count):
     return "an unknown number of bytes" if count is None else fine_size(count)
+
+
+def record_line(first=""):
+    """The command that records the program."""
+    return f"{first}CACHEALLOC_TRACE=oom.trace {invocation.words()} run -- PROGRAM ARGUMENTS"
+
+
+def _record_lines(first=""):
+    """Recording, and what comes next."""
+    return [record_line(first), f"{invocation.words()} explain oom.trace"]
 
 
 # ------------------------------------------------------------------------------------------------ verdicts ---
@@ -152,7 +166,7 @@ def of_report(path, figures):
         if cause == causes.FRAGMENTATION and not figures.is_ours:
             notes.append(EXPANDABLE)
         first = "" if figures.is_ours else f"{POOL} " if figures.is_pool else f"{PYTORCH} "
-        commands = [first + RECORD, "cachealloc explain oom.trace"]
+        commands = _record_lines(first)
     why = (WHICH_OF_THESE if cause == causes.REFUSED else
            "none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS, causes.OUTSIDE) else
            "none: a report has the figures of one moment; a recording of the program is needed to try settings")
@@ -186,16 +200,26 @@ def of_statistics(path, devices, wanted, memory):
         cause, verdict = causes.TOO_MUCH, f"simply too much: {size(figures.live)} were live on a device of {size(memory)}"
     return _data(path, "statistics", cause, figures, verdict, figure_rows=rows,
                  proof_text="none: statistics have neither the refused request nor the memory of the device",
-                 commands=[RECORD, "cachealloc explain oom.trace"])
+                 commands=_record_lines())
 
 
 # ---------------------------------------------------------------------------------------------- a recording ---
 
 
 def _run_line(case, conf):
-    first = f"{PYTORCH} " if case.is_framework else ""
+    first = f"{PYTORCH} " if case.is_framework or case.may_be_pytorch else ""
     keys = f"--conf {conf} " if conf else ""
-    return f"{first}cachealloc run {keys}-- {case.program or ('python train.py' if case.is_framework else 'PROGRAM')} ARGUMENTS"
+    taken = case.variables.get("CACHEALLOC_TAKEOVER")
+    keys += f"--take-over {taken} " if taken else ""
+    program = "python train.py" if case.is_framework else "PROGRAM"
+    if case.program:
+        program = case.program if shutil.which(case.program) else f"FOLDER/{case.program}"
+    return f"{first}{invocation.words()} run {keys}-- {program} ARGUMENTS"
+
+
+def _run_notes(case):
+    """About the line above."""
+    return ([NAME_ONLY] if case.program else []) + ([IF_PYTORCH] if case.may_be_pytorch else [])
 
 
 def _missing(case):
@@ -235,7 +259,7 @@ def _fragmentation(case, figures):
         least = case.advice.least(case.search.assumed)
         return {"verdict": f"{verdict}; with {advice_text(case.advice)} it would have lived",
                 "notes": [f"least memory up to there: {size(case.least)} as it is, {size(least)} with the setting",
-                          *_cost(case)],
+                          *_cost(case), *_run_notes(case)],
                 "conf": conf, "commands": [_run_line(case, conf)]}
     if not case.is_reproduced:
         return {"verdict": verdict}
@@ -259,7 +283,7 @@ def of_case(path, case):
         more = {"verdict": _nothing(case)}
         if _has_nothing(case) and not case.is_framework:
             more["notes"] = [OTHER_KINDS]
-            more["commands"] = [f"{POOL} {RECORD}", "cachealloc explain oom.trace"]
+            more["commands"] = _record_lines(f"{POOL} ")
     elif cause == causes.FRAGMENTATION:
         more = _fragmentation(case, figures)
     elif cause == causes.FRAMEWORK:
@@ -277,7 +301,7 @@ def of_case(path, case):
                      "line in its log has `allowed` if so")
     if cause in (causes.OTHERS, causes.FRAGMENTATION, causes.REFUSED) and figures.may_have_been_free:
         notes.append(f"{size(figures.others)} were not the program's, and the record does not tell whether they were free: the "
-                     "report in the program's log does (cachealloc explain LOG)")
+                     f"report in the program's log does ({invocation.words()} explain LOG)")
     if case.refusal and len(case.refusals) > 1:
         notes.append(_other_devices("refused requests", [index for index in case.refusals if index != case.device]))
     if case.is_framework and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):

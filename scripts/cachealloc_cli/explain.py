@@ -107,7 +107,7 @@ def explain(values, path):
             with plays.reading() as file:
                 says_so = oom_text.says_out_of_memory(file)
             if says_so:
-                terminal.hint(f"it says that memory ran out, without figures: `{answer.RECORD}` records the program")
+                terminal.hint(f"it says that memory ran out, without figures: `{answer.record_line()}` records the program")
             raise player.Failed(f"{path}: neither a recording, nor a text with an out-of-memory report of PyTorch or cachealloc "
                                 "(PyTorch's has 'Tried to allocate ...')", problem.status) from None
         except KeyboardInterrupt:

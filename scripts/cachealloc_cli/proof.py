@@ -20,6 +20,7 @@ class Case:
         self.memory = memory
         self.variables = record.settings(player.file)
         self.program = record.program(player.file)
+        self.may_be_pytorch = record.has_unnamed_variable(player.file)
         self.full = record.keys(self.variables)
         self.first = player.get()
         self.is_framework = self.first.data["input_format"].startswith(PYTORCH)

@@ -48,6 +48,13 @@ def program(path):
     return _header(path).get(_PROGRAM) or None
 
 
+def has_unnamed_variable(path):
+    """May the recorded program be PyTorch's, which let this library in by a variable that no recording has?"""
+    variables = settings(path)
+    return ((program(path) or "").startswith("python") and "CACHEALLOC_TAKEOVER" not in variables
+            and keys(variables).get("async") != "pool")
+
+
 def keys(variables):
     """The keys of CACHEALLOC_CONF among recorded settings."""
     return candidates.parse(variables.get("CACHEALLOC_CONF", ""))

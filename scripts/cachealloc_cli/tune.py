@@ -5,7 +5,7 @@ import json
 import sys
 import time
 
-from . import __version__, candidates, paths, player, record, search, terminal
+from . import __version__, candidates, invocation, paths, player, record, search, terminal
 from .args import Option, UsageError, describe, integer, parse
 from .ending import ending
 from .progress import Progress
@@ -151,7 +151,7 @@ def fine_size(count):
     return f"{count} B"
 
 
-def print_verdict(data):
+def print_verdict(data, may_be_pytorch):
     """The verdict on stderr, the setting on stdout."""
     lines = [f"{data['file']}: {data['input_format']}, {data['events']} events; {data['settings_tried']} settings, "
              f"{data['replays']} replays, {data['jobs']} at a time, {data['elapsed_ns'] / 1e9:.1f} s",
@@ -162,7 +162,7 @@ def print_verdict(data):
         if each["min_capacity_bytes"] <= after * (1 - search.MARGIN):
             less = -change(before, each["min_capacity_bytes"])
             lines.append(f"not advised: {each['conf']} ({less:.1f} % less memory): {each['why']}")
-    if data["conf"] and data["input_format"].startswith("PyTorch"):
+    if data["conf"] and (may_be_pytorch or data["input_format"].startswith("PyTorch")):
         lines.append("it takes effect under PyTorch with PYTORCH_NO_CUDA_MEMORY_CACHING=1")
     terminal.say("\n".join(lines) + "\n")
     if data["conf"]:
@@ -200,7 +200,7 @@ def tell_warnings(plays):
     refused = sum(device["recorded_failed_calls"] for device in plays.get().devices)
     if refused:
         terminal.warning(f"{refused} requests were refused when this was recorded, and are not in the figures")
-        terminal.hint(f"`cachealloc explain {plays.name}` tells what would have served them")
+        terminal.hint(f"`{invocation.words()} explain {plays.name}` tells what would have served them")
 
 
 def say_best(found):
@@ -230,11 +230,12 @@ def tune(values, path):
         finally:
             shown.clear()
         data = result(path, found, advice, full, time.monotonic() - started)
+        may_be_pytorch = record.has_unnamed_variable(plays.file)
         tell_warnings(plays)
     if values["json"]:
         terminal.out(json.dumps(data, indent=1))
     else:
-        print_verdict(data)
+        print_verdict(data, may_be_pytorch)
     return DONE
 
 

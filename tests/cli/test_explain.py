@@ -2,6 +2,8 @@
 """`cachealloc explain`: each cause, the figures, and that the program lives with what is advised."""
 
 import json
+import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -78,10 +80,41 @@ def test_fragmentation_is_proved_and_the_program_lives_with_the_advice(tmp_path,
         piped = explain("--lag", "0", "--json", "-", stdin=file)
     assert json.loads(piped.stdout)["commands"] == answer["commands"]
     (command,) = answer["commands"]
-    assert command == f"cachealloc run --conf {answer['conf']} -- trace_program ARGUMENTS"
+    assert command == f"{COMMAND} run --conf {answer['conf']} -- FOLDER/trace_program ARGUMENTS"
+    assert "its folder, its arguments and its other variables" in answer["notes"][-1] and "PYTORCH" not in str(answer["notes"])
     text = explain("--lag", "0", path).stdout
     assert text.startswith("fragmentation: ") and "would have lived" in text.splitlines()[0] and command in text
     assert "as it is: runs out with" in text and f"{answer['conf']}: lives with" in text
+
+
+@pytest.mark.parametrize("env, before, after", [
+    ({}, "PYTORCH_NO_CUDA_MEMORY_CACHING=1 ", ""), ({"CACHEALLOC_TAKEOVER": "torch"}, "", "--take-over torch ")])
+def test_the_command_for_a_recorded_python_has_an_effect_under_pytorch(tmp_path, checkerboard, env, before, after):
+    """A recording does not have the variable by which PyTorch lets the library in."""
+    python = tmp_path / "python3"
+    shutil.copy(PROGRAM, python)
+    path = tmp_path / "oom.trace"
+    run([python, checkerboard], SIMCUDA_MEM="7200M", CACHEALLOC_TRACE=path, **env)
+    answer = explained("--lag", "0", path)
+    (command,) = answer["commands"]
+    assert command == f"{before}{COMMAND} run --conf {answer['conf']} {after}-- python3 ARGUMENTS"
+    assert ("PYTORCH_NO_CUDA_MEMORY_CACHING=1 is for PyTorch" in answer["notes"][-1]) == bool(before)
+    if before:  # `tune` says so, too
+        done = subprocess.run([sys.executable, COMMAND, "tune", "--lag", "0", path], stderr=subprocess.PIPE, text=True, check=True,
+                              env=environment(CACHEALLOC_BUILD=BUILD))
+        assert done.stderr.endswith("it takes effect under PyTorch with PYTORCH_NO_CUDA_MEMORY_CACHING=1\n")
+
+
+def test_a_command_is_shown_as_its_user_starts_it(tmp_path):
+    """By its name only where PATH finds it."""
+    (tmp_path / "cachealloc").symlink_to(COMMAND)
+    log = tmp_path / "log"
+    log.write_text(OLD)
+    for path, said in ((os.environ["PATH"], COMMAND), (f"{tmp_path}:{os.environ['PATH']}", "cachealloc")):
+        assert f" {said} run -- PROGRAM" in explain(log, PATH=path).stdout
+    done = subprocess.run([sys.executable, "-m", "cachealloc_cli", "explain", log], stdout=subprocess.PIPE, text=True, check=True,
+                          env=environment(PYTHONPATH=ROOT / "scripts", PYTHONDONTWRITEBYTECODE="1"))
+    assert f" {sys.executable} -m cachealloc run -- PROGRAM" in done.stdout
 
 
 def test_too_much_is_too_much_and_no_setting_is_named(tmp_path):
@@ -163,7 +196,7 @@ def test_a_snapshot_that_our_cache_would_have_served(tmp_path):
     assert answer["cause"] == "framework_cache" and answer["proved"] and answer["source"] == "PyTorch snapshot (JSON)"
     assert answer["figures"]["capacity_bytes"] == 42 * MIB and answer["figures"]["reserved_bytes"] == 40 * MIB
     assert all(each["lives"] and each["memory_bytes"] == 42 * MIB for each in answer["proofs"])
-    assert answer["commands"] == ["PYTORCH_NO_CUDA_MEMORY_CACHING=1 cachealloc run -- python train.py ARGUMENTS"]
+    assert answer["commands"] == [f"PYTORCH_NO_CUDA_MEMORY_CACHING=1 {COMMAND} run -- python train.py ARGUMENTS"]
     expandable, = answer["notes"]
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in expandable
     snap = json.loads((tmp_path / "snapshot.json").read_text())
@@ -254,8 +287,8 @@ def test_our_own_report_as_the_library_wrote_it(tmp_path, checkerboard):
     assert answer["figures"]["request_bytes"] == of_trace["figures"]["request_bytes"]
     assert abs(answer["figures"]["live_bytes"] - of_trace["figures"]["live_bytes"]) < 16 * MIB
     assert answer["figures"]["largest_bytes"] and "2 reports" in answer["notes"][0]
-    assert answer["commands"] == ["CACHEALLOC_TRACE=oom.trace cachealloc run -- PROGRAM ARGUMENTS",
-                                  "cachealloc explain oom.trace"]
+    assert answer["commands"] == [f"CACHEALLOC_TRACE=oom.trace {COMMAND} run -- PROGRAM ARGUMENTS",
+                                  f"{COMMAND} explain oom.trace"]
 
 
 @pytest.mark.parametrize("lines", [False, True])
