@@ -58,18 +58,16 @@ def prepare(words):
 
 def from_text(plays, path, values):
     """The answer to a log or statistics, or None: the file is neither."""
-    with plays.reading() as file:
-        text = oom_text.tail(file)
-    if text is None:
-        return None
     wanted = values["device"]
-    devices = statistics_file.devices(text)
+    with plays.reading() as file:
+        devices = statistics_file.devices(oom_text.tail(file))
+        found = [] if devices else oom_text.reports(oom_text.pieces(file))
     if devices:
         _is_there(path, wanted, devices)
         return answer.of_statistics(path, devices, wanted, values["memory"])
-    figures = oom_text.parse(text, wanted)
+    figures = oom_text.last(found, wanted)
     if figures is None:
-        _is_there(path, wanted, sorted({each.device for each in oom_text.reports(text)}))
+        _is_there(path, wanted, sorted({each.device for each in found}))
         return None
     for option in ("memory", "lag"):
         if values[option] is not None:

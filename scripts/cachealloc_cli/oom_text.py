@@ -18,6 +18,8 @@
 """
 
 import codecs
+import collections
+import itertools
 import re
 
 from .causes import Figures
@@ -31,7 +33,14 @@ _BREAK = r"[ \t]*[│┃║|]?[ \t]*\r?\n(?:\d+: ?|\[\w+\]: ?|\([^()\n]{1,60}\) 
 _HARD_BREAK = r"\r?\n"
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _GAP = rf"(?:{_BREAK}|[ \t]+)"
-_START = re.compile(rf"Tried{_GAP}to{_GAP}allocate{_GAP}[\d.]")
+
+
+def _breakable(words, gap):
+    """A pattern of the words, of which each may be broken anywhere by width."""
+    return gap.join(rf"(?:{_HARD_BREAK})?".join(word) for word in words.split())
+
+
+_START = re.compile(_breakable("Tried to allocate", _GAP) + rf"{_GAP}[\d.]")
 _REQUEST = re.compile(rf"Tried to allocate {_SIZE}")
 #: the last words of a report that have a figure before them
 _END = re.compile(r"reserved in total by PyTorch|but unallocated|cached\)")
@@ -49,7 +58,7 @@ _PATTERNS = {
     "allowed": re.compile(rf"{_SIZE} allowed"),
     "process": re.compile(rf"this process has {_SIZE} memory in use"),
 }
-_POOL_START = re.compile(r"Allocation on device (\d+) would exceed allowed memory")
+_POOL_START = re.compile(_breakable("Allocation on device", _GAP) + rf"{_GAP}(\d+){_GAP}" + _breakable("would exceed allowed memory", _GAP))
 _POOL = {
     "live": re.compile(rf"Currently allocated\s*: {_SIZE}"),
     "request": re.compile(rf"Requested\s*: {_SIZE}"),
@@ -58,13 +67,15 @@ _POOL = {
     "allowed": re.compile(rf"user-supplied memory fraction\)\s*: {_SIZE}"),
 }
 _POOL_LENGTH = 600
-_LARGEST = re.compile(r"out of memory: (\d+) bytes were asked for; the largest free block has (\d+)")
+_LARGEST = re.compile(r"out of memory: (\d+) bytes were asked for; the largest free block has (\d+)\.")
 #: of ours, where a program uses both: what the first sentence leaves out
 _POOLS_HOLD = re.compile(rf"stream-ordered memory besides: {_SIZE} held by the program, {_SIZE} reserved by cachealloc")
 _PRIVATE_POOLS = re.compile(rf"with {_SIZE} allocated in private pools")
 _GPU = re.compile(r"GPU (\d+)")
-#: of a log, that much at its end is looked at
+#: of statistics, that much at the end is looked at
 TAIL_BYTES = 64 << 20
+#: a log is read in pieces, and all that belongs to a report stands within so many characters
+PIECE_BYTES, _SECTION = 4 << 20, 1 << 16
 
 
 def size(match):
@@ -90,30 +101,42 @@ def _pool_report(start, text):
     return figures
 
 
-def reports(text):
-    """Figures of the reports in the text, the last first, of at most 1000."""
-    text = _COLOUR.sub("", text).replace("\u00a0", " ")  # a page's, copied
-    starts = sorted([*_START.finditer(text), *_POOL_START.finditer(text)], key=re.Match.start)
-    ends = [start.start() for start in starts[1:]] + [len(text)]
-    found = []
-    for start, end in list(zip(starts, ends))[:-REPORTS_MAX - 1:-1]:
-        figures = _pool_report(start, text) if start.re is _POOL_START else _sentence(text[start.start():end])
-        platform = _PLATFORM.search(text[max(0, start.start() - _BEFORE):start.start()])
-        figures.platform = platform.group(1) if platform else figures.platform
-        if figures.request is not None:
-            found.append(figures)
-    return found
+def _report(before, section):
+    """Figures of the report at the beginning of a text, and what stood before it."""
+    pool = _POOL_START.match(section)
+    figures = _pool_report(pool, section) if pool else _sentence(section)
+    platform = _PLATFORM.search(before) or _PLATFORM.search(re.sub(_HARD_BREAK, "", before))
+    figures.platform = platform.group(1) if platform else figures.platform
+    return figures
 
 
-def parse(text, device=None):
-    """Figures of the last report in the text, of that device, or None."""
-    found = reports(text)
+def reports(pieces):
+    """Figures of the reports in a text that comes in pieces, the last first, of at most 1000."""
+    found, text, begin = collections.deque(maxlen=REPORTS_MAX), "", 0
+    for piece in itertools.chain(pieces, [None]):
+        text = _COLOUR.sub("", text + (piece or "")).replace("\u00a0", " ")  # a page's, copied
+        sure = len(text) if piece is None else max(begin, len(text) - _SECTION)  # what begins later is not all there
+        starts = sorted(start.start() for pattern in (_START, _POOL_START) for start in pattern.finditer(text, begin))
+        for start, end in zip(starts, [*starts[1:], len(text)]):
+            if start < sure:
+                found.append((text[max(0, start - _BEFORE):start], text[start:min(end, start + _SECTION)]))
+        text, begin = text[max(0, sure - _BEFORE):], min(sure, _BEFORE)
+    return [figures for figures in itertools.starmap(_report, reversed(found)) if figures.request is not None]
+
+
+def last(found, device=None):
+    """The first of the reports, that of the device, or None."""
     wanted = [figures for figures in found if device in (None, figures.device)]
     if not wanted:
         return None
     wanted[0].reports = len(wanted)
     wanted[0].other_devices = sorted({figures.device for figures in found} - {wanted[0].device})
     return wanted[0]
+
+
+def parse(text, device=None):
+    """Figures of the last report in the text, of that device, or None."""
+    return last(reports([text]), device)
 
 
 def _joined(text, broken, gap):
@@ -137,11 +160,12 @@ def _sentence(line):
     figures.device = int(gpu.group(1)) if gpu else 0
     figures.is_ours = "reserved by cachealloc" in sentence
     figures.private_pools = size(_PRIVATE_POOLS.search(sentence))
-    pools = _POOLS_HOLD.search(line)
+    more = (line, re.sub(_HARD_BREAK, "", line))  # our other lines, which may be broken where the first is not
+    pools = next(filter(None, map(_POOLS_HOLD.search, more)), None)
     if pools and figures.is_ours and None not in (figures.live, figures.reserved):
         live, unallocated = (size(re.match(_SIZE, " ".join(pools.groups()[at:at + 2]))) for at in (0, 2))
         figures.live, figures.reserved = figures.live + live, figures.reserved + live + unallocated
-    exact = _LARGEST.search(line)
+    exact = next(filter(None, map(_LARGEST.search, more)), None)
     if exact and figures.is_ours:
         figures.request, figures.largest = int(exact.group(1)), int(exact.group(2))
     return figures
@@ -161,18 +185,25 @@ def _is_binary(sample):
     return _CONTROL.search(sample) is not None
 
 
-def tail(file):
-    """The end of a file as text, in which reports are looked for; None: it is binary."""
+def pieces(file):
+    """The text of a file, in pieces; none of a binary one."""
     file.seek(0)
-    encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(file.read(2), "utf-8")  # PowerShell writes UTF-16
+    sample = file.read(4096)
+    encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(sample[:2], "utf-8")  # PowerShell writes UTF-16
+    if encoding == "utf-8" and _is_binary(sample):
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    file.seek(0)
+    while data := file.read(PIECE_BYTES):
+        yield decoder.decode(data.replace(b"\0", b"") if encoding == "utf-8" else data)
+
+
+def tail(file):
+    """The end of a file that may be statistics, as text; empty of others."""
     file.seek(0, 2)
-    file.seek(max(0, (file.tell() - TAIL_BYTES) // 2 * 2))
+    file.seek(max(0, file.tell() - TAIL_BYTES))
     data = file.read(TAIL_BYTES)
-    if encoding == "utf-8":
-        if _is_binary(data[:4096]):
-            return None
-        data = data.replace(b"\0", b"")
-    return data.decode(encoding, "replace")
+    return data.decode("utf-8", "replace") if b'"stats"' in data else ""
 
 
 #: other programs': drivers, runtimes, TensorFlow, JAX, llama.cpp ...
@@ -181,5 +212,4 @@ _RAN_OUT = re.compile(r"out[ _]of[ _]memory|OOM when allocating|RESOURCE_EXHAUST
 
 def says_out_of_memory(file):
     """True: a text says so, if not in a form that has figures."""
-    text = tail(file)
-    return text is not None and _RAN_OUT.search(text) is not None
+    return any(map(_RAN_OUT.search, pieces(file)))

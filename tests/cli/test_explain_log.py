@@ -128,10 +128,58 @@ def test_a_broken_line_has_the_figures_of_a_whole_one(line, break_up):
         assert found.as_json() == whole.as_json() and (found.device, found.reports) == (whole.device, 2), width
 
 
+@pytest.mark.parametrize("text", [NEW.format(allowed=""), NEW.format(allowed="").replace("CUDA out", "HIP out"),
+                                  "RuntimeError: Allocation on device 3 would exceed allowed memory. (out of memory)\nCurrently allocated     : "
+                                  "20.33 GiB\nRequested               : 1.00 GiB\nDevice limit            : 23.69 GiB\n"],
+                         ids=["CUDA", "HIP", "pools"])
+def test_a_line_that_is_broken_within_its_first_words_is_read(tmp_path, text):
+    """A terminal breaks by width alone, behind whatever a logger writes in front."""
+    whole = oom_text.parse(text)
+    first, rest = text.split("\n", 1)
+    for before in range(80):
+        found = oom_text.parse(broken_hard("x" * before + " " + first, 80) + "\n" + rest)
+        assert found and (found.as_json(), found.device, found.platform) == (whole.as_json(), whole.device, whole.platform), before
+    broken = explained(log(tmp_path, broken_hard("2025-01-01 10:00:00 ERROR rank0 " + OLD, 80)))
+    assert broken["figures"] == explained(log(tmp_path, OLD))["figures"]
+
+
+def test_our_report_that_is_broken_has_the_figures_of_its_second_line():
+    text = ("cachealloc[7841]: warning: CUDA out of memory. Tried to allocate 156.25 MiB. GPU 0 has a total capacity of 21.97 GiB of which "
+            "66.00 MiB is free. Of the allocated memory 21.69 GiB is allocated by the program, and 221.96 MiB is reserved by cachealloc but "
+            "unallocated.\ncachealloc[7841]: warning: out of memory: 163840000 bytes were asked for; the largest free block has 77594624. "
+            "Free: 221.96 MiB for every stream, 0 B still in use\n")
+    for width in range(60, 140):
+        found = oom_text.parse("\n".join(broken_hard(line, width) for line in text.splitlines()))
+        assert (found.request, found.largest) == (163840000, 77594624), width
+
+
 def test_a_report_that_broke_off_does_not_take_the_figures_of_the_next():
     text = "Tried to allocate 2.00 GiB. GPU 0 has a total\n" + OLD + "Tried to allocate 2.00 GiB. GPU 0 has a total\n"
     found = oom_text.parse(text)
     assert found.live is None and found.reports == 3
+
+
+# ------------------------------------------------------------------------------------------------- long files ---
+
+
+def test_a_report_that_a_long_log_follows_is_found(tmp_path):
+    path = log(tmp_path, OLD)
+    figures = explained(path)["figures"]
+    with path.open("r+b") as file:
+        file.truncate(70 << 20)  # zeros, as in a log that was truncated while a program appended to it
+    assert explained(path)["figures"] == figures
+    path.write_text("step 1\ncudaMalloc failed: out of memory\n")
+    with path.open("r+b") as file:
+        file.truncate(70 << 20)
+    assert "it says that memory ran out" in explain(path).stderr
+
+
+def test_each_report_of_a_text_in_pieces_is_found_once_and_whole():
+    whole = oom_text.parse(OLD)
+    for before in range(65000, 66000, 30):
+        text = "x" * before + " " + OLD + "y" * 70000 + OLD
+        found = oom_text.reports(text[at:at + 4096] for at in range(0, len(text), 4096))
+        assert [each.as_json() for each in found] == 2 * [whole.as_json()], before
 
 
 # --------------------------------------------------------------------------------------------------- options ---
