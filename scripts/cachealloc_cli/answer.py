@@ -40,8 +40,23 @@ def _holders(cause, figures):
     if cause == causes.OUTSIDE:
         return (f"outside PyTorch: {size(figures.outside)} of the device were held by this process outside PyTorch: its context, "
                 "loaded code, NCCL, cuBLAS, other libraries")
-    whose = "other processes" if figures.process is not None else "other processes, libraries and contexts"
-    return f"others: {size(figures.others)} of the device were held by {whose}"
+    return f"others: {size(figures.others)} of the device were held by {_whose(figures)}"
+
+
+def _whose(figures):
+    return "other processes" if figures.process is not None else "other processes, libraries and contexts"
+
+
+def _room(figures):
+    """Memory that the program can have had."""
+    if figures.capacity is not None:
+        return size(figures.capacity)
+    holders = ((figures.others, f"that {_whose(figures)} held"), (figures.outside, "of this process outside PyTorch"))
+    held = [(count, f"{size(count)} {phrase}") for count, phrase in holders if count]
+    if not held:
+        return size(figures.device_memory)
+    return (f"{size(figures.device_memory - sum(count for count, _ in held))}, the device's {size(figures.device_memory)} less "
+            + " and ".join(phrase for _, phrase in held))
 
 
 def _verdict(cause, figures):
@@ -64,8 +79,7 @@ def _verdict(cause, figures):
         return (f"{_holders(cause, figures)}; without them {size(figures.live)} live and {size(figures.request)} asked for would "
                 f"fit into {size(figures.device_memory)}")
     if cause == causes.FRAGMENTATION:
-        whole = figures.capacity if figures.capacity is not None else figures.device_memory
-        return (f"fragmentation: {size(figures.live)} live and {size(figures.request)} asked for would fit into {size(whole)}, "
+        return (f"fragmentation: {size(figures.live)} live and {size(figures.request)} asked for would fit into {_room(figures)}, "
                 f"but what was free lay in pieces, {size(figures.pieces)} of it within segments")
     if cause == causes.FRAMEWORK:
         return "fragmentation in PyTorch's own cache: on the same memory cachealloc serves the program as it is"
@@ -192,9 +206,9 @@ def of_statistics(path, devices, wanted, memory):
         return _data(path, "statistics", causes.NOTHING, figures, f"nothing failed: no allocation on device {index} was "
                      "refused", figure_rows=rows, proof_text="none is needed: `ooms` is 0",
                      notes=["a framework that refuses by its own account, or another kind of call, is not counted there"])
-    share = figures.pieces / figures.reserved if figures.reserved else 0
+    more = f", {figures.pieces / figures.live * 100:.1f} % more than was used" if figures.pieces and figures.live else ""
     verdict = (f"not to be told from statistics alone: {device['ooms']} allocations were refused; at their peaks "
-               f"{size(figures.live)} were live and {size(figures.reserved)} reserved, {share * 100:.1f} % more than was used")
+               f"{size(figures.live)} were live and {size(figures.reserved)} reserved{more}")
     cause = causes.UNKNOWN
     if memory and figures.live is not None and figures.live > memory - causes.SLACK:
         cause, verdict = causes.TOO_MUCH, f"simply too much: {size(figures.live)} were live on a device of {size(memory)}"

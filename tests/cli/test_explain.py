@@ -100,6 +100,7 @@ def test_the_command_for_a_recorded_python_has_an_effect_under_pytorch(tmp_path,
     assert command == f"{before}{COMMAND} run --conf {answer['conf']} {after}-- python3 ARGUMENTS"
     assert ("PYTORCH_NO_CUDA_MEMORY_CACHING=1 is for PyTorch" in answer["notes"][-1]) == bool(before)
     if before:  # `tune` says so, too
+        run([python, checkerboard], SIMCUDA_MEM="12G", CACHEALLOC_TRACE=path)
         done = subprocess.run([sys.executable, COMMAND, "tune", "--lag", "0", path], stderr=subprocess.PIPE, text=True, check=True,
                               env=environment(CACHEALLOC_BUILD=BUILD))
         assert done.stderr.endswith("it takes effect under PyTorch with PYTORCH_NO_CUDA_MEMORY_CACHING=1\n")

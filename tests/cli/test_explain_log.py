@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`cachealloc explain` on logs, as people have them."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -94,6 +95,18 @@ def test_memory_of_others_is_not_that_of_this_process(tmp_path):
     assert answer["cause"] == "others" and answer["figures"]["others_bytes"] > answer["figures"]["outside_bytes"] > 0
     said = explain(path).stdout
     assert "held by other processes;" in said and "this process, outside PyTorch" in said and "nvidia-smi" in said
+
+
+@pytest.mark.parametrize("process, room", [
+    ("", "18.29 GiB, the device's 79.14 GiB less 60.85 GiB that other processes, libraries and contexts held, but"),
+    ("Including non-PyTorch memory, this process has 18.80 GiB memory in use. ", "18.29 GiB, the device's 79.14 GiB less 60.34 GiB that "
+     "other processes held and 522.24 MiB of this process outside PyTorch, but")])
+def test_fragmentation_is_of_what_the_others_left(tmp_path, process, room):
+    path = log(tmp_path, f"CUDA out of memory. Tried to allocate 880.00 MiB. GPU 0 has a total capacity of 79.14 GiB of which 0 bytes is "
+               f"free. Process 7 has 60.34 GiB memory in use. {process}Of the allocated memory 17.42 GiB is allocated by PyTorch, and "
+               "890.88 MiB is reserved by PyTorch but unallocated.\n")
+    answer = explained(path)
+    assert answer["cause"] == "fragmentation" and f"17.42 GiB live and 880.00 MiB asked for would fit into {room}" in answer["verdict"]
 
 
 # ----------------------------------------------------------------------------------------------- broken lines ---
@@ -201,6 +214,17 @@ def test_a_device_that_statistics_do_not_have(tmp_path):
     path.write_text('{"format": "stats", "format_version": 1, "devices": [{"index": 0, "ooms": 0}]}')
     done = explain("--device", "7", path)
     assert done.returncode == 1 and "there is no device 7 in it; it has 0" in done.stderr
+
+
+@pytest.mark.parametrize("peaks, said", [
+    ((2.8, 4), "2.80 GiB were live and 4.00 GiB reserved, 42.9 % more than was used"), ((4, 4), "4.00 GiB were live and 4.00 GiB reserved"),
+    ((0, 4), "0 B were live and 4.00 GiB reserved"), ((None, 4), "an unknown number of bytes were live and 4.00 GiB reserved")])
+def test_statistics_say_how_much_more_than_was_used_is_reserved(tmp_path, peaks, said):
+    live, reserved = ({} if peak is None else {"peak": round(peak * GIB)} for peak in peaks)
+    path = tmp_path / "stats.json"
+    path.write_text(json.dumps({"format": "stats", "format_version": 1, "devices": [
+        {"index": 0, "ooms": 1, "requested_bytes": live, "reserved_bytes": reserved}]}))
+    assert explained(path)["verdict"].endswith(said)
 
 
 @pytest.mark.parametrize("words", [("--memory", "80G"), ("--lag", "20")])
