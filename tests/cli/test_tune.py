@@ -16,6 +16,7 @@ import pytest
 from command import COMMAND, ROOT, environment
 from conftest import BUILD
 from schema import check
+from test_explain import made_trace
 
 sys.path.insert(0, str(ROOT / "tests" / "traces"))
 from cachealloc_cli import candidates, search  # noqa: E402
@@ -104,6 +105,16 @@ def advice_never_harms(path, data):
                             for each in (plenty, now))
         assert calls_now <= max(2 * calls, calls + 0.01 * plenty["allocations"])
     return 1 - max(after.values()) / max(before.values()), data["conf"]
+
+
+@pytest.mark.parametrize("program, is_said", [(b"python3.11", True), (b"app", False)])
+def test_of_a_recorded_python_it_is_said_how_pytorch_takes_the_advice(checkerboard, tmp_path, program, is_said):
+    events = [line.split() for line in checkerboard.read_text().splitlines() if line[0] in "AF"]
+    path = made_trace(tmp_path / "t.trace", *(("alloc" if kind == "A" else "free", int(block) + 1 << 36, int(*size[:1] or [0]))
+                                              for kind, block, *size in events), ("end", 0, 0), program=program)
+    done = tune("--lag", "0", path)
+    assert done.stdout.startswith("CACHEALLOC_CONF=")
+    assert done.stderr.endswith("it takes effect under PyTorch with PYTORCH_NO_CUDA_MEMORY_CACHING=1\n") == is_said
 
 
 def test_an_advice_holds_and_the_simplest_is_taken(checkerboard, checkerboard_data):
