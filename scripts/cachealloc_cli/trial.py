@@ -275,7 +275,7 @@ def show(trial, name):
     rows = [("driver", device), ("road", road and f"calls are {road}")]
     rows += [("framework", f"{name} {version or ''}".rstrip()) for name, version in trial.frameworks().items()]
     if trial.served() + trial.passed() + trial.other():
-        rows.append(("seen", f"{trial.served()} allocations served, {trial.passed()} straight to the driver, "
+        rows.append(("seen", f"allocations, at least: {trial.served()} served, {trial.passed()} straight to the driver, "
                              f"{trial.other()} by calls that the driver serves itself"))
     rows += [("change", line) for line in trial.changes()]
     rows += [("library", trial.report.library), ("end", trial.end_text())]
