@@ -7,7 +7,7 @@ each arm gets a line a figure instead.
 
 import os
 
-from . import interval, terminal, verdict
+from . import interval, invocation, terminal, verdict
 from .comparison import good, is_exact, of_arm
 
 LABEL_WIDTH = 30
@@ -146,7 +146,7 @@ def warn(result, warmup):
     elif worked and not [run for run in result["runs"] if run["alloc_calls"] is not None or run["unknown_processes"]]:
         terminal.warning("nothing was intercepted: no run made a CUDA call that the library saw, so this "
                          "compares the program with itself")
-        terminal.hint(f"`cachealloc doctor {result['command'][0]}` tells why")
+        terminal.hint(f"`{invocation.words()} doctor {result['command'][0]}` tells why")
     elif len(seen) < len(worked):
         terminal.warning(f"{len(worked) - len(seen)} of {len(worked)} runs wrote no statistics")
     if not result["preset"]:  # there, who asks the driver is what differs
