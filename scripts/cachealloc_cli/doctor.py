@@ -27,8 +27,8 @@ def duration(text):
 
 
 OPTIONS = [
-    Option("--run", "flag", "Start the program with the library; end it, and all it started, at the first allocation that "
-           "is served."),
+    Option("--run", "flag", "Start the program with the library; end it, and all it started, soon after the first allocation "
+           "that is served."),
     Option("--for", "value", "With --run: watch that long, past the first allocation, too. Without: 5m at most.", "TIME", None,
            duration),
     Option("--sim", "flag", "With --run: on the simulated driver."),
@@ -79,6 +79,7 @@ class Report:
         self.libcuda = None
         self.driver = None
         self.library = None
+        self.fault = None  # why this library cannot be preloaded
 
     def decide(self, verdict, reason):
         if self.verdict is None:
@@ -144,6 +145,8 @@ def check_loader(report, elf, path):
         report.decide(NO, f"it is a {elf.bits}-bit {elf.machine} program and the library is "
                           f"{ours.bits}-bit {ours.machine}")
         report.blocked = True
+    if report.fault:
+        report.decide(NO, "the library cannot be preloaded")
 
 
 def check_roads(report, elf, path, search, loaded):
@@ -211,16 +214,6 @@ def conclude(report, elf):
         report.decide(NO, "neither it nor its libraries use CUDA, and it cannot load CUDA later")
 
 
-def here(program, more=()):
-    """A phrase about a file of that name that is no program by itself, or nothing."""
-    if not os.path.isfile(program):
-        return ""
-    name = shlex.quote(program)
-    if program.endswith(".py"):
-        return f"; `cachealloc doctor --run -- {' '.join(['python3', name, *map(shlex.quote, more)])}` runs that file"
-    return f"; a file of that name lies here: {shlex.quote('./' + program)}" if "/" not in program else ""
-
-
 def examine(program, library=None, environ=None, is_run=False):
     """A Report about the program; is_run: it is run afterwards."""
     environ = os.environ if environ is None else environ
@@ -229,15 +222,18 @@ def examine(program, library=None, environ=None, is_run=False):
         report.library = paths.library(library)
     except paths.NotFound as missing:
         report.note(str(missing), problem=True)
+    report.fault = paths.preload_fault(report.library) if report.library else None
+    if report.fault:
+        report.note(report.fault, problem=True)
     report.path = path = program if "/" in program else shutil.which(program)
     if not path or not os.path.exists(path):
-        report.decide(UNKNOWN, "not found" + here(program))
+        report.decide(UNKNOWN, "not found" + launch.here(program, "doctor --run"))
         return report
     if not os.path.isfile(path):
         report.decide(UNKNOWN, "not a file")
         return report
     if not os.access(path, os.X_OK):
-        report.note(f"{path} is not executable{here(program)}", problem=True)
+        report.note(f"{path} is not executable{launch.here(program, 'doctor --run')}", problem=True)
     report.driver = surroundings.driver_version()
     report.notes += surroundings.environment_notes(environ, report.library)
     path = follow_scripts(report, path)
@@ -295,7 +291,7 @@ def run_program(values, words):
     """Exit status of --run. Raises UsageError, NotFound."""
     found = shutil.which(words[0])
     if not found:
-        raise UsageError(f"{words[0]}: not found or not executable{here(words[0], words[1:])}")
+        raise UsageError(f"{words[0]}: not found or not executable{launch.here(words[0], 'doctor --run', words[1:])}")
     environ = dict(os.environ)
     if values["sim"]:
         environ["LD_LIBRARY_PATH"] = launch.prepend(paths.simulator(), environ.get("LD_LIBRARY_PATH"))
@@ -303,7 +299,7 @@ def run_program(values, words):
     try:
         tried = trial.run(report, words, values)
     except (OSError, ValueError) as problem:
-        raise UsageError(f"{words[0]}: {getattr(problem, 'strerror', None) or problem}") from None
+        raise UsageError(f"{words[0]}: {launch.reason(problem, words, 'doctor --run')}") from None
     if values["json"]:
         terminal.out(json.dumps(as_json(report, tried), indent=2))
     else:

@@ -3,9 +3,10 @@
 
 import os
 import shlex
+import shutil
 import sys
 
-from . import paths, settings, terminal
+from . import invocation, paths, settings, terminal
 from .args import Option, UsageError, describe, parse
 
 LAUNCHER_ERROR, CANNOT_EXECUTE, NOT_FOUND = 125, 126, 127
@@ -49,9 +50,9 @@ def prepend(path, before):
 
 def environment(library, sim_folder, changes, environ=None):
     """The program's environment: our library preloaded before all others, the simulator found first."""
-    if any(character in library for character in ": "):
-        raise UsageError(f"{library}: LD_PRELOAD cannot name a path with a space or a colon; --library may name "
-                         "a link to it")
+    fault = paths.preload_fault(library)
+    if fault:
+        raise UsageError(fault)
     env = dict(os.environ if environ is None else environ)
     env["LD_PRELOAD"] = prepend(library, env.get("LD_PRELOAD"))
     if sim_folder:
@@ -95,12 +96,26 @@ def become(program, env):
     sys.stderr.flush()
     try:
         os.execvpe(program[0], program, env)
-    except (FileNotFoundError, NotADirectoryError) as problem:
-        if os.path.isfile(program[0]):
-            terminal.error(f"run: {program[0]}: its interpreter or loader was not found")
-        else:
-            terminal.error(f"run: {program[0]}: {problem.strerror}")
-        return NOT_FOUND
     except (OSError, ValueError) as problem:
-        terminal.error(f"run: {program[0]}: {getattr(problem, 'strerror', None) or problem}")
-        return CANNOT_EXECUTE
+        terminal.error(f"run: {program[0]}: {reason(problem, program, 'run')}")
+        return NOT_FOUND if isinstance(problem, (FileNotFoundError, NotADirectoryError)) else CANNOT_EXECUTE
+
+
+def here(program, verb, more=()):
+    """A phrase about a file of that name that is no program by itself, or nothing."""
+    if not os.path.isfile(program):
+        return ""
+    name = shlex.quote(program)
+    if program.endswith(".py"):
+        return f"; `{invocation.words()} {verb} -- {' '.join(['python3', name, *map(shlex.quote, more)])}` runs that file"
+    return f"; a file of that name lies here: {shlex.quote('./' + program)}" if "/" not in program else ""
+
+
+def reason(problem, words, verb):
+    """Why a program could not be started."""
+    is_missing = isinstance(problem, FileNotFoundError) and problem.filename  # not: no folder for temporary files
+    if is_missing and shutil.which(words[0]):
+        return "its interpreter or loader was not found"
+    if is_missing and "/" not in words[0]:
+        return "not found" + here(words[0], verb, words[1:])
+    return getattr(problem, "strerror", None) or problem

@@ -53,6 +53,8 @@ def help_text():
     try:
         library = paths.library()  # absolute: a relative name is looked up anew by each program that starts
     except paths.NotFound:
+        library = None
+    if library is None or paths.preload_fault(library):
         library = "/path/to/" + paths.LIBRARY_NAME
     verbs = "\n".join(f"  {name:<13} {text}" for name, (_, text) in VERBS.items())
     return HELP.format(version=__version__, verbs=verbs, library=library)

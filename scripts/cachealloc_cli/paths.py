@@ -8,6 +8,8 @@ is in one folder. So the whole can be moved to another folder.
 
 import glob
 import os
+import re
+import shlex
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 SOURCES = os.path.dirname(os.path.dirname(HERE))
@@ -55,6 +57,33 @@ def library(given=None):
     raise NotFound(what)
 
 
+def library_version(path):
+    """The version written in the file ("cachealloc 0.1.0"), or None."""
+    try:
+        with open(path, "rb") as file:
+            found = re.search(rb"\bcachealloc (\d+\.\d+\.\d+[0-9a-z.+-]*)\0", file.read(64 << 20))
+    except OSError:
+        return None
+    return found.group(1).decode() if found else None
+
+
+def preload_fault(path):
+    """Why LD_PRELOAD cannot put this library under a program, or None."""
+    if any(character in path for character in ": "):
+        return f"{path}: LD_PRELOAD cannot name a path with a space or a colon; --library may name a link to it"
+    return None if library_version(path) else f"{path} is not {LIBRARY_NAME}"
+
+
+def _simulator_advice():
+    """How to come by the simulator."""
+    folder = shlex.quote(build())
+    if os.path.isfile(os.path.join(build(), "build.ninja")):
+        return f"`meson configure -Dsimulator=enabled {folder} && ninja -C {folder}` builds it"
+    if uninstalled():
+        return f"`meson setup -Dsimulator=enabled {folder} {shlex.quote(SOURCES)} && ninja -C {folder}` builds it"
+    return "it is in a build of the sources with -Dsimulator=enabled, which CACHEALLOC_BUILD may name"
+
+
 def simulator():
     """Folder of the simulated libcuda.so.1. Raises NotFound."""
     candidates = [os.path.join(build(), "tests", "sim")] if os.environ.get("CACHEALLOC_BUILD") or uninstalled() else []
@@ -65,8 +94,8 @@ def simulator():
     for folder in candidates:
         if os.path.isfile(os.path.join(folder, "libcuda.so.1")):
             return folder
-    raise NotFound("the simulated driver libcuda.so.1 was not found in " + " or ".join(candidates)
-                   + f"; `meson configure -Dsimulator=enabled {build()} && ninja -C {build()}` builds it")
+    raise NotFound(f"the simulated driver libcuda.so.1 was not found in {' or '.join(candidates) or 'any known place'}; "
+                   + _simulator_advice())
 
 
 def replay():

@@ -6,7 +6,7 @@ import re
 import stat
 import subprocess
 
-from . import paths, settings
+from . import invocation, paths, settings
 from .args import nearest
 
 
@@ -48,10 +48,19 @@ def driver_version():
     return found.group(0) if done.returncode == 0 and found else None
 
 
+def _simulated():
+    """A phrase about the simulated driver, where there is one."""
+    try:
+        paths.simulator()
+    except paths.NotFound:
+        return ""
+    return f" ({invocation.words()} run --sim has a simulated one)"
+
+
 def describe_libcuda(path, where):
     """One phrase about the libcuda.so.1 that would be found."""
     if path is None:
-        return "libcuda.so.1 was not found: no NVIDIA driver here (cachealloc run --sim has a simulated one)"
+        return "libcuda.so.1 was not found: no NVIDIA driver here" + _simulated()
     kind = ""
     if paths.is_simulator(path):
         kind = ", the simulated driver"

@@ -2,7 +2,6 @@
 """`cachealloc version`: what is installed. The library is read, never loaded into this process."""
 
 import json
-import re
 
 from . import __version__, paths, terminal
 from .args import Option, UsageError, describe, parse
@@ -30,16 +29,6 @@ def help_text():
     return HELP.format(options=describe(OPTIONS))
 
 
-def of_library(path):
-    """The version written in the file ("cachealloc 0.1.0"), or None."""
-    try:
-        with open(path, "rb") as file:
-            found = re.search(rb"\bcachealloc (\d+\.\d+\.\d+[0-9a-z.+-]*)\0", file.read())
-    except OSError:
-        return None
-    return found.group(1).decode() if found else None
-
-
 def run(argv):
     try:
         values, rest = parse(OPTIONS, argv)
@@ -55,7 +44,7 @@ def run(argv):
         path, problem = paths.library(values["library"]), None
     except paths.NotFound as missing:
         path, problem = None, str(missing)
-    library = of_library(path) if path else None
+    library = paths.library_version(path) if path else None
     if values["json"]:
         terminal.out(json.dumps({"format": "version", "format_version": 1, "version": __version__,
                                  "library_path": path, "library_version": library}, indent=2))

@@ -11,7 +11,7 @@ import subprocess
 import crafted
 import pytest
 from conftest import LIBRARY, SIM
-from command import ROOT, cli, compiler, stub_build  # noqa: F401  (fixtures)
+from command import COMMAND, ROOT, cli, compiler, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
 QUICK_EVERY = 4  # conftest.py
@@ -23,7 +23,7 @@ RUNTIME = b"\0libcuda.so.1\0cuGetProcAddress_v2\0cudart\0"
 def library(tmp_path):
     """A crafted x86-64 libcachealloc.so, so that the tests mean the same on every machine."""
     path = tmp_path / "libcachealloc.so"
-    path.write_bytes(crafted.elf(interpreter=None, soname="libcachealloc.so"))
+    path.write_bytes(crafted.elf(interpreter=None, soname="libcachealloc.so", payload=b"cachealloc 0.1.0\0"))
     return path
 
 
@@ -172,6 +172,33 @@ def test_without_the_library(cli, tmp_path):
     path.chmod(0o755)
     done = cli("doctor", path, CACHEALLOC_BUILD=tmp_path)
     assert done.returncode == 1 and "libcachealloc.so was not found" in done.stdout
+
+
+def test_a_library_that_cannot_be_preloaded(cli, stub_build, tmp_path):
+    """`run` refuses it; --help does not show it as all that is needed."""
+    path = tmp_path / "program"
+    path.write_bytes(crafted.elf(needed=["libcudart.so.13"]))
+    path.chmod(0o755)
+    build = tmp_path / "cl one"
+    shutil.copytree(stub_build, build)
+    done = cli("doctor", path, CACHEALLOC_BUILD=build)
+    assert done.returncode == 1 and "will not intercept: the library cannot be preloaded" in done.stdout
+    assert "\n  problem  " in done.stdout and "LD_PRELOAD cannot name a path with a space or a colon" in done.stdout
+    assert "LD_PRELOAD=/path/to/libcachealloc.so ./app" in cli("help", CACHEALLOC_BUILD=build).stdout
+    assert f"LD_PRELOAD={stub_build}/shim/libcachealloc.so ./app" in cli("help").stdout
+    done = cli("doctor", "--library", path, path)
+    assert done.returncode == 1 and f"{path} is not libcachealloc.so" in done.stdout
+
+
+def test_a_simulated_driver_is_spoken_of_only_where_there_is_one(stub_build, tmp_path, monkeypatch):
+    from cachealloc_cli import surroundings
+    build = tmp_path / "build"
+    shutil.copytree(stub_build, build)
+    monkeypatch.setenv("CACHEALLOC_BUILD", str(build))
+    assert surroundings.describe_libcuda(None, "") == "libcuda.so.1 was not found: no NVIDIA driver here"
+    (build / "tests" / "sim").mkdir(parents=True)
+    (build / "tests" / "sim" / "libcuda.so.1").write_bytes(b"SIMCUDA_MEM")
+    assert surroundings.describe_libcuda(None, "").endswith(" run --sim has a simulated one)")
 
 
 # ---- scripts
@@ -479,11 +506,11 @@ def test_a_file_that_is_no_program_by_itself(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sl.py").write_text("print()\n")
     (tmp_path / "app").write_bytes(b"")
-    assert "not found; `cachealloc doctor --run -- python3 sl.py` runs that file" in cli("doctor", "sl.py").stdout
-    assert "`cachealloc doctor --run -- python3 ./sl.py` runs that file" in cli("doctor", "./sl.py").stdout
+    assert f"not found; `{COMMAND} doctor --run -- python3 sl.py` runs that file" in cli("doctor", "sl.py").stdout
+    assert f"`{COMMAND} doctor --run -- python3 ./sl.py` runs that file" in cli("doctor", "./sl.py").stdout
     assert "not found; a file of that name lies here: ./app" in cli("doctor", "app").stdout
     done = cli("doctor", "--run", "sl.py", "a b")
-    assert done.returncode == 2 and "`cachealloc doctor --run -- python3 sl.py 'a b'`" in done.stderr
+    assert done.returncode == 2 and f"`{COMMAND} doctor --run -- python3 sl.py 'a b'`" in done.stderr
 
 
 def examine(path):

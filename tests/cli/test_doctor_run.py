@@ -4,6 +4,7 @@ nothing of the program is left behind."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,7 @@ def test_a_program_that_is_served():
     status, out, _ = doctor(APP, "ten")
     assert status == 0 and out.startswith(f"{APP}: served: the first allocation, 1000 bytes")
     assert f"\n  library    {LIBRARY}\n" in out
+    assert re.search(r"\n  seen       allocations, at least: \d+ served, 0 straight to the driver, ", out)
 
 
 @pytest.mark.parametrize("program, road", [("road_dlsym-O2", "dlsym"), ("road_proc_v2-O2", "cuGetProcAddress")])
@@ -309,3 +311,6 @@ def test_a_program_that_cannot_be_executed(tmp_path):
     broken.chmod(0o755)
     status, out, errors = doctor(broken)
     assert status == 2 and not out and errors.count("\n") == 1 and "broken" in errors
+    broken.write_text("#!/no/such/interpreter\n")
+    status, out, errors = doctor(broken)
+    assert status == 2 and errors == f"cachealloc: error: doctor: {broken}: its interpreter or loader was not found\n"

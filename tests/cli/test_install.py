@@ -181,6 +181,11 @@ def test_a_package_finds_its_parts(package, tmp_path):
     assert json.loads(module(package, "replay", "--json", tmp_path / "a.trc").stdout)["misses"] == 1
 
 
+def test_a_package_has_no_build_to_make_the_simulator_in(package):
+    said = module(package, "run", "--sim", "true").stderr
+    assert "meson" not in said and "a build of the sources with -Dsimulator=enabled, which CACHEALLOC_BUILD may name" in said
+
+
 def test_a_package_in_a_folder_with_a_space(package, tmp_path):
     """LD_PRELOAD cannot name it: an error, and a way out of it."""
     done = module(package, "run", "true")

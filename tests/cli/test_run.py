@@ -2,13 +2,14 @@
 """`cachealloc run` is transparent: status, signals, other preloads, arguments, streams."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 from conftest import LIBRARY
-from command import COMMAND, cli, compiler, environment, script, stub_build  # noqa: F401  (fixtures)
+from command import COMMAND, ROOT, cli, compiler, environment, script, stub_build  # noqa: F401  (fixtures)
 
 QUICK_EVERY = 4  # conftest.py
 
@@ -37,6 +38,27 @@ def test_126_and_127_as_env(cli, tmp_path):
     lost.chmod(0o755)
     done = cli("run", lost)
     assert done.returncode == 127 and "interpreter" in done.stderr
+
+
+def test_a_program_that_only_lies_here_is_said_to(cli, script, tmp_path):
+    """Not that its interpreter is missing, which one that PATH finds may lack."""
+    program = script("exit 3", "drv")
+    (tmp_path / "train.py").write_text("")
+    done = cli("run", "drv", cwd=tmp_path)
+    assert done.returncode == 127 and done.stderr == "cachealloc: error: run: drv: not found; a file of that name lies here: ./drv\n"
+    done = cli("run", "train.py", "-n", "1", cwd=tmp_path)
+    assert done.returncode == 127 and f"not found; `{COMMAND} run -- python3 train.py -n 1` runs that file" in done.stderr
+    program.write_text("#!/no/such/interpreter\n")
+    done = cli("run", "drv", cwd=tmp_path, PATH=tmp_path)
+    assert done.returncode == 127 and "its interpreter or loader was not found" in done.stderr
+
+
+@pytest.mark.parametrize("verb, status", [("run", 125), ("compare", 2)])
+def test_another_library_is_refused(cli, script, tmp_path, verb, status):
+    """The loader would say a line about it, and the program would run without a cache."""
+    (tmp_path / "other.so").write_bytes(b"\x7fELF")
+    done = cli(verb, "--library", tmp_path / "other.so", script(f"touch {tmp_path}/started"))
+    assert done.returncode == status and done.stderr.endswith("other.so is not libcachealloc.so\n") and not (tmp_path / "started").exists()
 
 
 @pytest.mark.parametrize("words, message", [
@@ -176,10 +198,19 @@ def test_nothing_of_ours_is_left_in_the_process(cli, script):
     assert not int(ignored.split()[1], 16) & (1 << (signal.SIGPIPE - 1))
 
 
+def test_how_a_build_that_is_set_up_gets_the_simulator(cli, stub_build, tmp_path):
+    build = tmp_path / "a b"
+    shutil.copytree(stub_build, build)
+    (build / "build.ninja").write_text("")
+    done = cli("run", "--sim", "--library", stub_build / "shim" / "libcachealloc.so", "true", CACHEALLOC_BUILD=build)
+    assert f"`meson configure -Dsimulator=enabled '{build}' && ninja -C '{build}'` builds it" in done.stderr
+
+
 def test_sim_puts_the_simulator_first(cli, script, stub_build):
     folder = stub_build / "tests" / "sim"
     done = cli("run", "--sim", "true")
-    assert done.returncode == 125 and "`meson configure -Dsimulator=enabled " in done.stderr
+    assert done.returncode == 125
+    assert f"`meson setup -Dsimulator=enabled {stub_build} {ROOT} && ninja -C {stub_build}` builds it" in done.stderr
     folder.mkdir(parents=True)
     (folder / "libcuda.so.1").write_bytes(b"SIMCUDA_MEM")
     try:
