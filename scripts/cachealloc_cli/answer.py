@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The answer of `cachealloc explain`: a verdict, the figures behind it, the proof, the command to use."""
 
+import shlex
 import shutil
 
 from . import candidates, causes, invocation, search, terminal
@@ -222,12 +223,12 @@ def of_statistics(path, devices, wanted, memory):
 
 def _run_line(case, conf):
     first = f"{PYTORCH} " if case.is_framework or case.may_be_pytorch else ""
-    keys = f"--conf {conf} " if conf else ""
+    keys = f"--conf {shlex.quote(conf)} " if conf else ""
     taken = case.variables.get("CACHEALLOC_TAKEOVER")
-    keys += f"--take-over {taken} " if taken else ""
+    keys += f"--take-over {shlex.quote(taken)} " if taken else ""
     program = "python train.py" if case.is_framework else "PROGRAM"
     if case.program:
-        program = case.program if shutil.which(case.program) else f"FOLDER/{case.program}"
+        program = shlex.quote(case.program if shutil.which(case.program) else f"FOLDER/{case.program}")
     return f"{first}{invocation.words()} run {keys}-- {program} ARGUMENTS"
 
 

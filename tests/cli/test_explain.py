@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import types
 
 import pytest
 from command import COMMAND, ROOT, environment
@@ -99,6 +100,13 @@ def test_the_command_for_a_recorded_python_has_an_effect_under_pytorch(tmp_path,
     (command,) = answer["commands"]
     assert command == f"{before}{COMMAND} run --conf {answer['conf']} {after}-- python3 ARGUMENTS"
     assert ("PYTORCH_NO_CUDA_MEMORY_CACHING=1 is for PyTorch" in answer["notes"][-1]) == bool(before)
+
+
+def test_a_command_can_be_copied_into_a_shell():
+    from cachealloc_cli.answer import _run_line
+    case = types.SimpleNamespace(is_framework=False, may_be_pytorch=False, program="my app", variables={})
+    assert _run_line(case, "roundup_power2_divisions:[256:1,>:8]").endswith(
+        " run --conf 'roundup_power2_divisions:[256:1,>:8]' -- 'FOLDER/my app' ARGUMENTS")
 
 
 def test_a_command_is_shown_as_its_user_starts_it(tmp_path):
