@@ -370,7 +370,7 @@ def test_anything_that_replay_reads_also_from_standard_input(checkerboard, check
     assert tuned(log)["input_format"] == "RMM log"
     log.write_text(log.read_text() + f"1,00:00:09.0,allocate failure,(nil),{MIB},0x0\n")
     done = tune(log)
-    assert "1 requests were refused" in done.stderr and f"`cachealloc explain {log}`" in done.stderr
+    assert "1 requests were refused" in done.stderr and f"`{COMMAND} explain {log}`" in done.stderr
     with checkerboard.open("rb") as file:
         piped = tuned("-", stdin=file)
     assert piped["file"] == "-" and piped["conf"] == checkerboard_data["conf"]
