@@ -67,7 +67,7 @@ _POOL = {
     "allowed": re.compile(rf"user-supplied memory fraction\)\s*: {_SIZE}"),
 }
 _POOL_LENGTH = 600
-_LARGEST = re.compile(r"out of memory: (\d+) bytes were asked for; the largest free block has (\d+)\.")
+_LARGEST = re.compile(r"out of memory: (\d+) bytes were asked for; the largest free block has (\d+)(?: bytes)?\.")
 #: of ours, where a program uses both: what the first sentence leaves out
 _POOLS_HOLD = re.compile(rf"stream-ordered memory besides: {_SIZE} held by the program, {_SIZE} reserved by cachealloc")
 _PRIVATE_POOLS = re.compile(rf"with {_SIZE} allocated in private pools")

@@ -156,10 +156,11 @@ def test_a_line_that_is_broken_within_its_first_words_is_read(tmp_path, text):
     assert broken["figures"] == explained(log(tmp_path, OLD))["figures"]
 
 
-def test_our_report_that_is_broken_has_the_figures_of_its_second_line():
+@pytest.mark.parametrize("unit", [" bytes", ""], ids=["today", "older"])
+def test_our_report_that_is_broken_has_the_figures_of_its_second_line(unit):
     text = ("cachealloc[7841]: warning: CUDA out of memory. Tried to allocate 156.25 MiB. GPU 0 has a total capacity of 21.97 GiB of which "
             "66.00 MiB is free. Of the allocated memory 21.69 GiB is allocated by the program, and 221.96 MiB is reserved by cachealloc but "
-            "unallocated.\ncachealloc[7841]: warning: out of memory: 163840000 bytes were asked for; the largest free block has 77594624. "
+            f"unallocated.\ncachealloc[7841]: warning: out of memory: 163840000 bytes were asked for; the largest free block has 77594624{unit}. "
             "Free: 221.96 MiB for every stream, 0 B still in use\n")
     for width in range(60, 140):
         found = oom_text.parse("\n".join(broken_hard(line, width) for line in text.splitlines()))

@@ -245,6 +245,7 @@ in_the_midst_of_threads(void)
 	for (int i = 0; i < 4; i++)
 		for (int n = 0; n < 3; n++)
 			thread_streams[i][n] = new_stream();
+	(void)take(BIG); /* on a busy machine no thread gets that far */
 	fault(thread_streams[0][0], 5 * SPIN_US);
 	for (int i = 0; i < 4; i++)
 		EXPECT(pthread_create(&threads[i], NULL, churns, thread_streams[i]) == 0);
