@@ -21,6 +21,7 @@ from .args import Option, UsageError, describe, integer, parse
 
 DONE, TOO_SLOW, FAILED, INCONCLUSIVE = 0, 1, 2, 3
 PAIRS = 10
+REMOVALS = 200  # tries, 2 s
 
 
 def percent(text):
@@ -291,14 +292,24 @@ def keeping():
             signal.signal(number, handler)
 
 
+def remove(folder):
+    """What the program had started may live on and write into it for a moment."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            return
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def folder_of_runs():
     """For what a run writes. Nothing of it is left, nor of the counts of processes that ended without a word."""
-    with tempfile.TemporaryDirectory(prefix="cachealloc-compare-") as folder:
-        try:
-            yield folder
-        finally:
-            counts.remove_of(folder)
+    folder = tempfile.mkdtemp(prefix="cachealloc-compare-")
+    try:
+        yield folder
+    finally:
+        counts.remove_of(folder)
+        remove(folder)
 
 
 def measured(session, exports):

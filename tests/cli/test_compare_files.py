@@ -120,6 +120,13 @@ def test_what_was_measured_before_an_interrupt_is_reported_and_exported(stub_bui
     assert not os.listdir(tmp_path / "t")
 
 
+def test_no_folder_is_left_into_which_something_still_writes(cli, stub_build, script, tmp_path):
+    (tmp_path / "t").mkdir()
+    program = script('folder=$(dirname "$CACHEALLOC_STATS")\n(i=0; while [ $i -lt 3000 ]; do : > "$folder/$i"; i=$((i + 1)); done) 2>&- &')
+    done = cli("compare", "-r", "1", program, CACHEALLOC_BUILD=stub_build, TMPDIR=tmp_path / "t")
+    assert (done.returncode, os.listdir(tmp_path / "t")) == (0, []), done.stderr
+
+
 def test_a_reader_that_goes_away_leaves_no_folder(stub_build, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
