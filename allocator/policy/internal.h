@@ -265,8 +265,10 @@ bool ca_release_own_locked(struct ca_space *space);
  * the take, or FREE and in no index (a hit, counted). */
 int ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
-/* Is another round worth it for a request of `bytes`; 0: not known how many? */
-bool ca_oom_goes_on_locked(struct ca_space *space, uint64_t bytes, struct ca_rounds *rounds);
+/* Is another round worth it for a request of `bytes`, a segment or another call; 0: not known how
+ * many? */
+bool ca_oom_goes_on_locked(struct ca_space *space, uint64_t bytes, bool segment,
+			   struct ca_rounds *rounds);
 /* As ca_reclaim, for a segment or another call. */
 bool ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 			   struct ca_rounds *rounds);
@@ -378,7 +380,7 @@ void ca_limit_update_locked(struct ca_space *space);
 int ca_limit_query_locked(struct ca_space *space, uint64_t *ret_free, uint64_t *ret_total);
 /* The device, or what the user allows of it, has no room for so many bytes beside the live blocks:
  * natively there would be none either. */
-bool ca_limit_excludes_locked(struct ca_space *space, uint64_t bytes);
+bool ca_limit_excludes_locked(struct ca_space *space, uint64_t bytes, bool segment);
 /* `share` billionths of `total`. */
 uint64_t ca_limit_share(uint64_t total, uint64_t share);
 /* The bytes that the segments of a device may hold, or UINT64_MAX. */

@@ -73,21 +73,6 @@ limit_of_all(const struct ca_space *space)
 			limit_bytes(&config->forced_limit, total));
 }
 
-bool
-ca_limit_excludes_locked(struct ca_space *space, uint64_t bytes)
-{
-	const struct ca_device *device = space->device;
-	uint64_t live, capacity;
-
-	ca_magazines_count_locked(space->heap);
-	ca_limit_update_locked(space);
-	live = device->stats.requested_bytes.current;
-	live -= ca_least(live, device->managed_bytes);
-	capacity = ca_least(device->total_bytes ? device->total_bytes : UINT64_MAX,
-			    limit_of_all(space));
-	return ca_excess(capacity, live) < bytes;
-}
-
 static uint64_t
 limit_of_fraction(const struct ca_space *space)
 {
@@ -96,6 +81,26 @@ limit_of_fraction(const struct ca_space *space)
 
 	return has_fraction(config) && total ? ca_limit_share(total, config->memory_fraction)
 					     : UINT64_MAX;
+}
+
+bool
+ca_limit_excludes_locked(struct ca_space *space, uint64_t bytes, bool segment)
+{
+	const struct ca_device *device = space->device;
+	uint64_t live, capacity;
+
+	ca_limit_update_locked(space);
+	ca_magazines_count_locked(space->heap);
+	live = device->stats.requested_bytes.current;
+	live -= ca_least(live, device->managed_bytes);
+	capacity = ca_least(device->total_bytes ? device->total_bytes : UINT64_MAX,
+			    limit_of_all(space));
+	if (segment) {
+		/* that of another call may include its own bytes already */
+		capacity = ca_least(capacity, ca_excess(limit_of_all(space), device->other_bytes));
+		capacity = ca_least(capacity, limit_of_fraction(space));
+	}
+	return ca_excess(capacity, live) < bytes;
 }
 
 uint64_t

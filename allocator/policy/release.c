@@ -155,9 +155,12 @@ uint64_t
 ca_release_locked(struct ca_space *space, uint64_t bytes, struct ca_patience *patience,
 		  bool *ret_busy)
 {
+	/* All that there is now: what others take and give back meanwhile would never end. */
+	uint64_t most = space->device->stats.reserved_bytes.current;
 	uint64_t given = return_due(space->device, patience, ret_busy);
 	struct ca_spaces busy = { 0 };
 
+	bytes = ca_least(bytes, most);
 	while (given < bytes && !*ret_busy) {
 		struct ca_block *block = returnable(space->device, bytes - given, patience, &busy);
 		uint64_t more;

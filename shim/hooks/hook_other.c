@@ -87,6 +87,13 @@ mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
 
 /* ---- the hooks */
 
+static bool
+make_capacity(CUdevice device, uint64_t bytes, struct ca_rounds *rounds)
+{
+	return device >= 0 ? ca_make_capacity_on(device, bytes, rounds)
+			   : ca_make_capacity(ca_real(), bytes, rounds);
+}
+
 /* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
  * an allocation may make its stream wait for another's free: it is part of the order. */
 #define TAKE_BODY(symbol, args, begun, device, size, counts, kind, handle)                         \
@@ -96,7 +103,7 @@ mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                                    \
                                                                                                    \
 	if (!road.rejected)                                                                        \
-		rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity, real, bytes);            \
+		rc = CA_ROOM_RETRIED(real->symbol args, make_capacity, device, bytes);             \
 	ca_submission_end(stream);                                                                 \
 	if (rc == CUDA_SUCCESS)                                                                    \
 		ca_foreign_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));            \

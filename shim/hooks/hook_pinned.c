@@ -30,16 +30,17 @@ alloc_with_flags(const struct ca_real *real, void **pp, size_t bytes, unsigned f
 	return CA_INSIDE(real->cuMemHostAlloc(pp, bytes, flags));
 }
 
-/* The driver had no memory when `given` bytes had gone back. True: it may have some now. Memory of
- * other threads' giving counts for 10 s, in all. */
+/* The driver had no memory when `given` bytes had gone back. True: it may have some now. For 10 s:
+ * other threads may take all that goes back, and give more. */
 static bool
 release(uint64_t given, uint64_t *until_ns)
 {
-	if (ca_pinned_release(CA_PINNED_PATIENCE_NS))
-		return true;
+	uint64_t now = ca_pinned_clock();
+
 	if (!*until_ns)
-		*until_ns = ca_pinned_clock() + CA_PINNED_PATIENCE_NS;
-	return ca_pinned_await_others(given, *until_ns);
+		*until_ns = now + CA_PINNED_PATIENCE_NS;
+	return now < *until_ns && (ca_pinned_release(CA_PINNED_PATIENCE_NS) ||
+				   ca_pinned_await_others(given, *until_ns));
 }
 
 /* Only where no memory at all is left is it taken without the rest of its class. */

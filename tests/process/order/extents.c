@@ -247,6 +247,26 @@ library_comes(void)
 	order_end();
 }
 
+/* What is cached of a device makes room for memory that names it, whatever context is current. */
+static void
+room_on_another_device(void)
+{
+	const CUmemAllocationProp on_it = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					    .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
+							  .id = 1 } };
+	CUmemGenericAllocationHandle handle;
+	CUcontext first;
+
+	order_start();
+	OK(cuCtxGetCurrent(&first));
+	(void)order_context(1);
+	order_give(order_take(200 * MIB));
+	order_enter(first);
+	OK(cuMemCreate(&handle, 180 * MIB, &on_it, 0));
+	OK(cuMemRelease(handle));
+	order_end();
+}
+
 static const struct order_case cases[] = {
 	{ "freed_while_work_uses_it", freed_while_work_uses_it },
 	{ "part_of_a_handle_in_use", part_of_a_handle_in_use },
@@ -257,6 +277,7 @@ static const struct order_case cases[] = {
 	{ "export_at_the_end", export_at_the_end },
 	{ "another_thread_unmaps", another_thread_unmaps },
 	{ "library_comes", library_comes },
+	{ "room_on_another_device", room_on_another_device },
 	{ NULL, NULL },
 };
 

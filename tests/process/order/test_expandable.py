@@ -266,3 +266,9 @@ def test_mutant_is_caught(mutant):
 @pytest.mark.parametrize("program", ["extent", "extent_calls", "move", "move_fails"])
 def test_no_mutant_no_catch(program):
     assert not failed_units(program, "")
+
+
+@pytest.mark.parametrize("conf", ["", CONF])
+def test_room_is_made_on_the_device_that_a_call_names(tmp_path, conf):
+    done, _ = go([EXTENTS, "room_on_another_device"], tmp_path / "sim.json", conf=conf, SIMCUDA_DEVICES=2, SIMCUDA_MEM="256M")
+    assert done.returncode == 0, done.stderr

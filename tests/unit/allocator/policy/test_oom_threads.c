@@ -165,6 +165,9 @@ static struct {
 	struct ca_driver driver;
 	struct fixture f;
 	unsigned left, asked; /* times that it does so yet; requests to the driver meanwhile */
+	unsigned refused;     /* requests that the driver refuses yet, whatever it has */
+	unsigned returned;    /* segments that went back to the driver */
+	bool comes_after;     /* each of those */
 } thief;
 static __thread bool is_thief;
 
@@ -199,26 +202,47 @@ take_behind_thief(void *self, void *context, uint64_t size, uint64_t *ret_addres
 		assert_true(thief.asked++ < 1000);
 		run_thief();
 	}
+	if (!is_thief && thief.refused && thief.refused--)
+		return CA_DRIVER_OUT_OF_MEMORY;
 	return thief.driver.segment_take(self, context, size, ret_address);
 }
 
+static int
+return_before_thief(void *self, void *context, uint64_t address)
+{
+	int r = thief.driver.segment_return(self, context, address);
+
+	thief.returned++;
+	if (!is_thief && thief.comes_after)
+		run_thief();
+	return r;
+}
+
 static void
-thief_start(uint64_t live, unsigned times)
+thief_start_on(uint64_t live, unsigned times)
 {
 	struct fixture *f = &thief.f;
 
-	fixture_defaults(f);
 	f->pretend.capacity = 256 * MIB;
 	assert_int_equal(ca_model_create(&f->pretend, &f->model), 0);
 	ca_model_driver(f->model, &f->driver);
 	thief.driver = f->driver;
 	f->driver.segment_take = take_behind_thief;
+	f->driver.segment_return = return_before_thief;
 	assert_int_equal(ca_heap_create(&f->config, &f->driver, &f->heap), 0);
 	assert_int_equal(ca_space_create(f->heap, (void *)1, 0, &f->space), 0);
-	thief.left = 0;
+	thief.left = thief.returned = thief.refused = 0;
+	thief.comes_after = false;
 	fixture_alloc(f, live);
 	thief.asked = 0;
 	thief.left = times;
+}
+
+static void
+thief_start(uint64_t live, unsigned times)
+{
+	fixture_defaults(&thief.f);
+	thief_start_on(live, times);
 }
 
 static void
@@ -248,6 +272,50 @@ test_what_fits_is_not_refused_though_others_are_quicker(void **state)
 	assert_int_equal(ca_alloc_passthrough(thief.f.space, 100 * MIB, &address), 0);
 	assert_in_range(thief.asked, 100, 110);
 	fixture_stop(&thief.f);
+}
+
+static void
+test_a_round_gives_back_what_there_was_at_its_beginning(void **state)
+{
+	uint64_t address;
+
+	thief_start(150 * MIB, 10000);
+	thief.comes_after = true;
+	assert_int_equal(ca_alloc(thief.f.space, 1024 * GIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+	assert_in_range(thief.returned, 1, 500);
+	fixture_stop(&thief.f);
+}
+
+static void
+test_what_a_fraction_never_allows_is_refused(void **state)
+{
+	uint64_t address;
+
+	fixture_defaults(&thief.f);
+	thief.f.config.memory_fraction = CA_WHOLE / 10 * 6;
+	thief_start_on(60 * MIB, 10000);
+	run_thief();
+	thief.comes_after = true;
+	assert_int_equal(ca_alloc(thief.f.space, 120 * MIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+	assert_in_range(thief.returned, 1, 100);
+	fixture_stop(&thief.f);
+}
+
+/* Another thread may have made room since the driver was asked. */
+static void
+test_where_others_allocate_the_driver_is_asked_once_more(void **state)
+{
+	uint64_t address;
+
+	for (unsigned others = 0; others < 2; others++) {
+		thief_start(150 * MIB, others);
+		run_thief();
+		ca_trim(thief.f.heap, 0);
+		thief.refused = 1;
+		assert_int_equal(ca_alloc_passthrough(thief.f.space, 80 * MIB, &address),
+				 others ? 0 : CA_DRIVER_OUT_OF_MEMORY);
+		fixture_stop(&thief.f);
+	}
 }
 
 static unsigned
@@ -451,6 +519,9 @@ main(void)
 		cmocka_unit_test(test_a_limit_that_a_failed_request_was_in_the_way_of),
 		cmocka_unit_test(test_what_never_fits_is_refused_however_much_others_give_back),
 		cmocka_unit_test(test_what_fits_is_not_refused_though_others_are_quicker),
+		cmocka_unit_test(test_a_round_gives_back_what_there_was_at_its_beginning),
+		cmocka_unit_test(test_what_a_fraction_never_allows_is_refused),
+		cmocka_unit_test(test_where_others_allocate_the_driver_is_asked_once_more),
 		cmocka_unit_test(test_room_for_other_calls_is_not_made_for_ever),
 	};
 
