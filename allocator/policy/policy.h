@@ -75,6 +75,7 @@ uint64_t ca_drainable_bytes(struct ca_space *space);
 /* The rounds of one call of the program at the end of the memory. Zero-initialised. */
 struct ca_rounds {
 	unsigned n;
+	unsigned late;     /* of them after ten seconds */
 	bool over;         /* nothing is left to be given back */
 	uint64_t since_ns; /* of the driver's clock */
 };

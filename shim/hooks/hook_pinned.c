@@ -30,17 +30,21 @@ alloc_with_flags(const struct ca_real *real, void **pp, size_t bytes, unsigned f
 	return CA_INSIDE(real->cuMemHostAlloc(pp, bytes, flags));
 }
 
+/* Of one request: the first ones may wait for the device. */
+enum { RELEASES_UNTIMED = 4 };
+
 /* The driver had no memory when `given` bytes had gone back. True: it may have some now. For 10 s:
  * other threads may take all that goes back, and give more. */
 static bool
-release(uint64_t given, uint64_t *until_ns)
+release(uint64_t given, unsigned number, uint64_t *until_ns)
 {
-	uint64_t now = ca_pinned_clock();
-
+	if (number < RELEASES_UNTIMED && ca_pinned_release(CA_PINNED_PATIENCE_NS))
+		return true;
 	if (!*until_ns)
-		*until_ns = now + CA_PINNED_PATIENCE_NS;
-	return now < *until_ns && (ca_pinned_release(CA_PINNED_PATIENCE_NS) ||
-				   ca_pinned_await_others(given, *until_ns));
+		*until_ns = ca_pinned_clock() + CA_PINNED_PATIENCE_NS;
+	if (ca_pinned_clock() < *until_ns && ca_pinned_release(CA_PINNED_PATIENCE_NS))
+		return true;
+	return ca_pinned_await_others(given, *until_ns);
 }
 
 /* Only where no memory at all is left is it taken without the rest of its class. */
@@ -49,12 +53,13 @@ alloc_new(const struct ca_real *real, void **pp, size_t bytes, unsigned flags,
 	  const struct ca_pinned_kind *kind, alloc_call *call)
 {
 	uint64_t given, until = 0;
+	unsigned number = 0;
 	CUresult rc;
 
 	do {
 		given = ca_pinned_given();
 		rc = call(real, pp, kind->bytes, flags);
-	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && release(given, &until));
+	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && release(given, number++, &until));
 	if (rc == CUDA_SUCCESS)
 		ca_pinned_enter(kind, bytes, *pp);
 	return rc == CUDA_ERROR_OUT_OF_MEMORY && kind->bytes != bytes ? call(real, pp, bytes, flags)
