@@ -337,6 +337,31 @@ test_room_for_other_calls_is_not_made_for_ever(void **state)
 	assert_int_equal(reclaim_behind_thief(100 * MIB), 1000);
 }
 
+/* A call of unknown size, for which the device was waited for until now. */
+static void
+test_a_late_call_gets_all_that_is_cached(void **state)
+{
+	enum { SEGMENTS_OF_LARGE = 2000 }; /* 40 GiB */
+	static uint64_t address[SEGMENTS_OF_LARGE];
+	struct fixture f;
+	struct ca_rounds rounds = { .n = 1 };
+	unsigned i;
+
+	fixture_defaults(&f);
+	f.pretend.capacity = 64 * GIB;
+	fixture_start(&f);
+	for (i = 0; i < SEGMENTS_OF_LARGE; i++)
+		address[i] = fixture_alloc(&f, 20 * MIB);
+	for (i = 0; i < SEGMENTS_OF_LARGE; i++)
+		fixture_free(&f, address[i]);
+	rounds.since_ns = f.driver.clock_ns(f.driver.self) - (uint64_t)11e9;
+	for (i = 0; i < 100 && ca_reclaim(f.space, 0, &rounds); i++)
+		;
+	assert_int_equal(fixture_stats(&f).reserved_bytes.current, 0);
+	assert_in_range(i, 1, 10);
+	fixture_stop(&f);
+}
+
 static struct {
 	struct fixture f;
 	_Atomic bool asks, goes_on;
@@ -518,6 +543,7 @@ main(void)
 		cmocka_unit_test(test_what_a_fraction_never_allows_is_refused),
 		cmocka_unit_test(test_the_driver_is_asked_once_more),
 		cmocka_unit_test(test_room_for_other_calls_is_not_made_for_ever),
+		cmocka_unit_test(test_a_late_call_gets_all_that_is_cached),
 	};
 
 	return cmocka_run_group_tests_name("allocator-ladder-threads", tests, NULL, NULL);
