@@ -372,7 +372,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
 		rejected = is_rejected(space, exact);
-		again = round_locked(space, bytes, generation, &ladder) &&
+		again = !rounds.over && round_locked(space, bytes, generation, &ladder) &&
 			ca_oom_goes_on_locked(space, bytes, true, &rounds);
 		if (!again && rejected && !ladder.rejected && !is_rejected(space, exact))
 			again = ladder.rejected = true;

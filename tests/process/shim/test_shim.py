@@ -118,7 +118,7 @@ def test_out_of_memory_is_reported_once_a_size_and_not_too_often():
                         "136.00 MiB is free. Of the allocated memory 104.00 MiB is allocated by the program, and 16.00 MiB is "
                         "reserved by cachealloc but unallocated.")
     assert "188743680 bytes were asked for; the largest free block has 12582912 bytes. Free: 16.00 MiB for every" in lines[1]
-    assert lines[2].startswith("out of memory: tried: searched 2 times")
+    assert lines[2].startswith("out of memory: tried: searched 3 times, asked the driver 2 times more, ")
     assert lines[3].startswith("hint: live memory alone exceeds the device: 104.00 MiB allocated and 180.00 MiB asked")
     assert len(lines) == 8 and "Tried to allocate 300.00 MiB" in lines[4]
 
