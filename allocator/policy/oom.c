@@ -270,7 +270,7 @@ busy_passes(struct ca_space *space, unsigned *steps)
 /*
  * Work of other contexts is not waited for. But where it has finished, its mark may just not have
  * arrived yet: 20 ms are nothing beside an answer that ends the program. (On a busy machine one run
- * of 200 of a program that had synchronised all streams of both contexts was refused memory.)
+ * of 130 of a program that had synchronised all streams of both contexts was refused memory.)
  */
 static bool
 foreign_marks_arrive(struct ca_space *own, uint64_t generation)
