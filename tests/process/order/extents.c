@@ -247,7 +247,7 @@ library_comes(void)
 	order_end();
 }
 
-/* What is cached of a device makes room for memory that names it, whatever context is current. */
+/* Cached memory of a device makes room for memory that names it, whatever context is current. */
 static void
 room_on_another_device(void)
 {
