@@ -62,6 +62,47 @@ test_ladder_other_space(void **state)
 	fixture_stop(&f);
 }
 
+/* On a full device a block is freed that work of another context may use, which ends `work_ns`
+ * later; then the same is needed. Its segment cannot go back. */
+static int
+need_behind_foreign_work(struct fixture *f, uint64_t work_ns)
+{
+	uint64_t address;
+
+	fixture_defaults(f);
+	f->config.large_segment_size_bytes = f->pretend.capacity = 64 * MIB;
+	f->pretend.work_ns = work_ns;
+	assert_int_equal(ca_model_create(&f->pretend, &f->model), 0);
+	ca_model_driver(f->model, &f->driver);
+	f->driver.mark_wait = f->driver.mark_query; /* the shim's waits for the own context only */
+	assert_int_equal(ca_heap_create(&f->config, &f->driver, &f->heap), 0);
+	ca_order_finished_only(f->heap, NULL, CA_REASON_UNSEEN_CALL);
+	assert_int_equal(ca_space_create(f->heap, (void *)1, 0, &f->space), 0);
+	fixture_alloc(f, 8 * MIB);
+	address = fixture_alloc(f, 18 * MIB);
+	fixture_alloc(f, 18 * MIB);
+	fixture_alloc(f, 18 * MIB);
+	ca_model_submit(f->model);
+	fixture_free(f, address);
+	return ca_alloc(f->space, 18 * MIB, &address);
+}
+
+/* Work of another context that is as good as over holds nobody up: its mark gets 20 ms. Longer work
+ * is not waited for. */
+static void
+test_the_mark_of_another_context_arrives(void **state)
+{
+	struct fixture f;
+
+	assert_int_equal(need_behind_foreign_work(&f, 2 * 1000 * 1000), 0);
+	fixture_stop(&f);
+	assert_int_equal(need_behind_foreign_work(&f, 18 * 1000 * 1000), 0);
+	fixture_stop(&f);
+	assert_int_equal(need_behind_foreign_work(&f, 500 * 1000 * 1000), CA_DRIVER_OUT_OF_MEMORY);
+	assert_true(f.driver.clock_ns(f.model) < 50 * 1000 * 1000);
+	fixture_stop(&f);
+}
+
 /* What the driver refused to take back is offered again before "out of memory" is answered. */
 static void
 test_ladder_refused(void **state)
@@ -343,6 +384,7 @@ main(void)
 		cmocka_unit_test(test_a_block_behind_many_of_its_class),
 		cmocka_unit_test(test_ladder),
 		cmocka_unit_test(test_ladder_other_space),
+		cmocka_unit_test(test_the_mark_of_another_context_arrives),
 		cmocka_unit_test(test_ladder_refused),
 		cmocka_unit_test(test_ladder_busy),
 		cmocka_unit_test(test_reclaim),
