@@ -183,11 +183,13 @@ ca_context_make_space(struct ca_process *process, struct ca_context *context)
 	process->note_device(context->device);
 	if (ca_space_create(process->heap, context, (unsigned)context->device, &fresh))
 		return NULL;
+	/* whoever sees the space sees that there is one more */
+	atomic_fetch_add(&ca_context_spaces, 1);
 	if (!atomic_compare_exchange_strong(&context->space, &space, fresh)) {
+		atomic_fetch_sub(&ca_context_spaces, 1);
 		ca_space_kill(fresh);
 		return space;
 	}
-	atomic_fetch_add(&ca_context_spaces, 1);
 	atomic_store(&context->counts_space, true);
 	if (atomic_load(&context->dead)) /* its burial may have come too early to see the space */
 		ca_context_kill_space(context, fresh);
