@@ -6,24 +6,35 @@
 #include "allocator/told/told.h"
 #include "shim/driver/told_pools.h"
 #include "shim/hooks/hook.h"
+#include "shim/state/record_arena.h"
 #include "shim/track/captures.h"
 #include "shim/track/streams.h"
 
 enum {
-	LATE_MAX = 256,
+	PART_NOTES = 64,
 	TOLD = 1, /* in a serial's lowest bit */
 };
 
 enum { EMPTY, IN_USE, NOTED };
 
-static struct late_free {
+struct late_free {
 	_Atomic unsigned state;
 	_Atomic uint64_t thread; /* which noted it, and is the one that does it; 0: any */
 	CUdeviceptr address;
 	/* Of the block: its context may end before, and the address be another's by then. */
 	uint64_t serial;
-} noted[LATE_MAX];
+};
+
+/* Kept for ever. */
+static struct part {
+	struct late_free note[PART_NOTES];
+	struct part *_Atomic next;
+} first;
 static _Atomic unsigned n_noted;
+
+#define EACH_NOTE(late)                                                                            \
+	for (struct part *part = &first; part; part = atomic_load(&part->next))                    \
+		for (struct late_free *late = part->note; late < part->note + PART_NOTES; late++)
 
 /* 0: not ours. Otherwise *ret_live tells whether a block in use begins there. */
 static uint64_t
@@ -49,10 +60,10 @@ static void
 thread_ends(void *ignored)
 {
 	own_thread = 0;
-	for (unsigned i = 0; i < LATE_MAX; i++) {
+	EACH_NOTE(late) {
 		uint64_t thread = ca_order_thread();
 
-		atomic_compare_exchange_strong(&noted[i].thread, &thread, 0);
+		atomic_compare_exchange_strong(&late->thread, &thread, 0);
 	}
 }
 
@@ -66,11 +77,36 @@ note_thread(void)
 	noted_once = true;
 }
 
+/* True: there is room, now or since then. */
+static bool
+add_part(void)
+{
+	struct part *last = &first, *next, *part = ca_slab_take(sizeof(*part));
+
+	while ((next = atomic_load(&last->next)))
+		last = next;
+	return part && (atomic_compare_exchange_strong(&last->next, &next, part) || next);
+}
+
+static struct late_free *
+find_empty(void)
+{
+	do {
+		EACH_NOTE(late) {
+			unsigned state = EMPTY;
+
+			if (atomic_compare_exchange_strong(&late->state, &state, IN_USE))
+				return late;
+		}
+	} while (add_part());
+	return NULL;
+}
+
 bool
 ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc)
 {
 	struct ca_process *process = ca_process();
-	struct late_free *late = noted;
+	struct late_free *late;
 	uint64_t serial = 0;
 	bool is_live = false;
 	CA_KEEP_ERRNO;
@@ -79,22 +115,21 @@ ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc)
 		serial = serial_of(process->heap, dptr, &is_live);
 	if (!serial)
 		return false;
-	*ret_rc = is_live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	*ret_rc = CUDA_ERROR_INVALID_VALUE;
+	if (!is_live)
+		return true;
 	note_thread();
-	for (; is_live && late < noted + LATE_MAX; late++) {
-		unsigned state = EMPTY;
-
-		if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
-			continue;
-		atomic_store(&late->thread, own_thread);
-		late->address = dptr;
-		late->serial = serial;
-		atomic_fetch_add(&n_noted, 1);
-		if (serial & TOLD)
-			ca_told_slow_begin(process->heap);
-		atomic_store(&late->state, NOTED);
-		break;
-	}
+	late = find_empty();
+	*ret_rc = late ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (!late)
+		return true;
+	atomic_store(&late->thread, own_thread);
+	late->address = dptr;
+	late->serial = serial;
+	atomic_fetch_add(&n_noted, 1);
+	if (serial & TOLD)
+		ca_told_slow_begin(process->heap);
+	atomic_store(&late->state, NOTED);
 	ca_quick.looks = 1;
 	return true;
 }
@@ -159,7 +194,9 @@ ca_late_free_all(void)
 	struct ca_process *process = atomic_load(&n_noted) ? ca_hook_active_process() : NULL;
 	CA_KEEP_ERRNO;
 
-	for (unsigned i = 0; process && i < LATE_MAX; i++)
-		if (atomic_load(&noted[i].state) == NOTED && is_own(&noted[i]))
-			do_one(process->heap, &noted[i]);
+	if (!process)
+		return;
+	EACH_NOTE(late)
+		if (atomic_load(&late->state) == NOTED && is_own(late))
+			do_one(process->heap, late);
 }

@@ -144,7 +144,7 @@ freed_in_the_librarys_call(void)
 	order_end();
 }
 
-/* More than can be noted. */
+/* More than the first notes hold. */
 static CUdeviceptr many[300];
 
 static void

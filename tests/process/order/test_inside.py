@@ -2,6 +2,7 @@
 """A program that the driver calls back in the midst of a call, and that frees there (inside.c): it is right natively and
 with the library."""
 
+import json
 import subprocess
 
 import pytest
@@ -39,6 +40,11 @@ def test_native(case):
 def test_with_the_library(case, setting):
     for clock in CLOCKS:
         go(case, True, CACHEALLOC_CONF=setting, **clock)
+
+
+def test_none_of_many_frees_is_lost(tmp_path):
+    go("many_freed_inside", True, CACHEALLOC_STATS=tmp_path / "stats.json")
+    assert json.loads((tmp_path / "stats.json").read_text())["devices"][0]["requested_bytes"]["current"] == 0
 
 
 def test_another_thread_looks_at_the_same_moment():
