@@ -246,9 +246,13 @@ ca_order_free_in(struct ca_stream *stream)
 	unsigned i;
 
 	ca_submit_stamp(stream, epoch);
-	for (i = 0; (other = ca_record_at(order, i)); i++)
-		if (other != record && ca_record_is_ordered_by_driver(record, other))
-			ca_submit_stamp(&other->stream, epoch);
+	for (i = 0; (other = ca_record_at(order, i)); i++) {
+		if (other == record || !ca_record_is_ordered_by_driver(record, other))
+			continue;
+		ca_submit_stamp(&other->stream, epoch);
+		if (atomic_load(&other->closed)) /* meanwhile: it was closed as one without work */
+			ca_record_set_lost(other);
+	}
 }
 
 /* Must the next submission to the stream be ordered behind the user by us? The stream's lock. */
