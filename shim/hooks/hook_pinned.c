@@ -38,11 +38,10 @@ enum { RELEASES_UNTIMED = 4 };
 static bool
 release(uint64_t given, unsigned number, uint64_t *until_ns)
 {
-	if (number < RELEASES_UNTIMED && ca_pinned_release(CA_PINNED_PATIENCE_NS))
-		return true;
 	if (!*until_ns)
 		*until_ns = ca_pinned_clock() + CA_PINNED_PATIENCE_NS;
-	if (ca_pinned_clock() < *until_ns && ca_pinned_release(CA_PINNED_PATIENCE_NS))
+	if ((number < RELEASES_UNTIMED || ca_pinned_clock() < *until_ns) &&
+	    ca_pinned_release(CA_PINNED_PATIENCE_NS))
 		return true;
 	return ca_pinned_await_others(given, *until_ns);
 }

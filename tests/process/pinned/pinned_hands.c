@@ -77,7 +77,38 @@ others_hand(void)
 	order_end();
 }
 
+static _Atomic bool is_answered;
+
+/* The driver has nothing for the first (SIMCUDA_FAIL=cuMemAllocHost_v2:1+:2), and the others have
+ * always something that goes back. */
+static void
+ask_or_turn(int number)
+{
+	void *p;
+
+	pthread_barrier_wait(&all);
+	if (!number) {
+		usleep(100 * 1000); /* they have begun */
+		EXPECT(cuMemAllocHost_v2(&p, 16 * (size_t)MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+		is_answered = true;
+	}
+	while (!is_answered) {
+		give(take((size_t)(1 + number) * MIB, 0));
+		usleep(100);
+	}
+}
+
+static void
+others_turn(void)
+{
+	order_start();
+	pthread_barrier_init(&all, NULL, 12);
+	order_threads(12, ask_or_turn);
+	order_end();
+}
+
 const struct order_case pinned_hands[] = {
 	{ "others_hand", others_hand },
+	{ "others_turn", others_turn },
 	{ NULL, NULL },
 };

@@ -105,6 +105,11 @@ def test_where_another_thread_has_ours_in_its_hand():
     case("others_hand", CACHE + ",pinned_max_mb:200", SIMCUDA_LATENCY="cuMemFreeHost:100ms")
 
 
+def test_what_never_fits_is_refused_beside_threads_that_go_on():
+    """After ten seconds: what goes back each time might be what is needed."""
+    case("others_turn", SIMCUDA_FAIL="cuMemAllocHost_v2:1+:2")
+
+
 def test_where_the_device_has_no_memory_ours_goes_back(tmp_path):
     assert calls(tmp_path, "device_memory_ends", **ASKED)[1] == 1
 
