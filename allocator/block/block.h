@@ -328,6 +328,7 @@ struct ca_growth {
 	uint64_t handle_bytes;  /* of new handles, on multiples of that; 2 MiB unless it is said */
 	struct ca_list sources; /* ca_segment.hand: memory that moves there (extent_move.c) */
 	uint64_t moved;         /* bytes of these */
+	uint64_t changes;       /* of the device's generation, as memory was taken and put back */
 	struct ca_users users;  /* of all of them together; n 0: they have finished */
 };
 

@@ -170,6 +170,8 @@ static bool
 take_one(struct ca_growth *growth, struct ca_block *block, struct ca_block **ret_rest)
 {
 	struct ca_users users;
+	struct ca_device *device = block->segment->space->device;
+	uint64_t generation = device->generation;
 	bool spared = ca_extent_is_spared(block);
 	struct ca_segment *segment = cut(block, most_of(growth, block), &users, ret_rest);
 
@@ -177,8 +179,9 @@ take_one(struct ca_growth *growth, struct ca_block *block, struct ca_block **ret
 		return false;
 	growth->surplus -= spared ? segment->bytes : 0;
 	ca_segment_unlist_locked(segment);
+	growth->changes += device->generation - generation;
 	segment->returning = true;
-	segment->space->device->taking_bytes += segment->bytes;
+	device->taking_bytes += segment->bytes;
 	ca_list_insert(&growth->sources, &segment->hand);
 	growth->moved += segment->bytes;
 	users_add(&growth->users, &users);
@@ -240,6 +243,7 @@ void
 ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 {
 	static const struct ca_users nobody = { 0 };
+	uint64_t generation = space->device->generation;
 
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand) {
 		bool used = segment->first->user.stream || segment->left;
@@ -250,6 +254,7 @@ ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 		space->device->stats.reserved_bytes.total -= segment->bytes;
 		ca_extent_enter_locked(segment, used ? &growth->users : &nobody);
 	}
+	growth->changes += space->device->generation - generation;
 	growth->moved = 0;
 	growth->users.n = 0;
 }

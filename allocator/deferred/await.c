@@ -310,7 +310,8 @@ query_any(struct wait *wait)
 		for (other = space->heap->spaces; other; other = other->next)
 			if (other != space && !other->dead)
 				query_streams(other);
-	finished = query(wait) && !ca_unmarked_waits_elsewhere_locked(space);
+	finished = query(wait) && !ca_unmarked_waits_elsewhere_locked(space) &&
+		   !ca_context_mark_has_own_locked(space);
 	return finished || space->device->generation != wait->generation;
 }
 

@@ -245,6 +245,7 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 		group_drop(space, group);
 		return 0;
 	}
+	group->number = space->groups_made++;
 	ca_list_insert(&space->pending, &group->link);
 	space->device->generation++;
 	return 0;
@@ -331,7 +332,19 @@ group_oldest(struct ca_space *space)
 	return group;
 }
 
-/* 1: settled; -EAGAIN, -EBUSY: back at the head of the queue. Errors end in a host wait. */
+/* Others may have been taken out meanwhile, and put back. */
+static void
+group_put_back(struct ca_space *space, struct ca_group *group)
+{
+	CA_LIST_EACH(struct ca_group, other, &space->pending, link)
+		if (other->number > group->number) {
+			ca_list_insert(&other->link, &group->link);
+			return;
+		}
+	ca_list_insert(&space->pending, &group->link);
+}
+
+/* 1: settled; -EAGAIN, -EBUSY: back in its place in the queue. Errors end in a host wait. */
 static int
 group_query(struct ca_space *space, struct ca_group *group, int (*ask)(void *self, ca_mark mark))
 {
@@ -348,7 +361,7 @@ group_query(struct ca_space *space, struct ca_group *group, int (*ask)(void *sel
 		if (ca_list_empty(&group->blocks))
 			group_drop(space, group);
 		else
-			ca_list_insert(space->pending.next, &group->link);
+			group_put_back(space, group);
 		return r;
 	}
 	ca_list_take(&hand, &group->blocks);
@@ -396,20 +409,10 @@ ca_context_mark_has_own_locked(struct ca_space *space)
 }
 
 bool
-ca_context_mark_has_late_locked(struct ca_space *space)
+ca_context_mark_may_poll_own_locked(struct ca_space *space)
 {
-	uint64_t thread = ca_order_thread();
-	struct ca_list *link;
-
-	if (space->heap->no_marks || space->poisoned)
-		return false;
-	for (link = space->pending.next; link != &space->pending; link = link->next) {
-		struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
-
-		if (group->thread == thread && group->late)
-			return true;
-	}
-	return !ca_list_empty(&space->unmarked);
+	return !space->heap->no_marks && !space->poisoned &&
+	       (ca_context_mark_has_own_locked(space) || !ca_list_empty(&space->unmarked));
 }
 
 /* No mark is to be had, and nothing but a wait for all contexts tells of their unseen work. */
@@ -456,10 +459,11 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_group *group;
 	struct ca_list hand;
+	bool held_up = which != CA_WAIT_ANY && ca_order_is_held_up(&space->order);
 
-	if (which == CA_WAIT_LATER && ca_order_is_held_up(&space->order))
+	if (which == CA_WAIT_LATER && held_up)
 		return 0;
-	group = group_own(space, which);
+	group = held_up ? NULL : group_own(space, which);
 	if (group && which == CA_WAIT_LATER && ca_held_others_submit_locked(space))
 		return await_group(space, group->bound);
 	if (group) {

@@ -156,7 +156,7 @@ older(struct ca_block *best, const struct ca_list *list, enum ca_wait which)
 	struct ca_block *block = oldest_of(list, which);
 
 	if (!block || (best && best->user.stamp <= block->user.stamp) ||
-	    (which == CA_WAIT_LATER && is_held_up(block)))
+	    (which != CA_WAIT_ANY && is_held_up(block)))
 		return best;
 	return block;
 }

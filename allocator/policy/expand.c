@@ -140,6 +140,7 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 				return space->dead ? -ENODEV : -ENOTSUP;
 		}
 		r = ca_move_grow_locked(space, &growth, bytes, all);
+		ca_oom_tried.own_changes += growth.changes;
 		if (space->dead)
 			return -ENODEV;
 		*ret_block = take(space, &growth, bytes, moves);

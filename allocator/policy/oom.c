@@ -52,7 +52,6 @@ enum {
 	 * 30,000 rounds of 0.3 ms, each of which gave back what the others took at once.) */
 	ROUNDS_UNASKED = 8,
 	BUSY_STEPS = 10,
-	FOREIGN_STEPS = 10,
 };
 /* How much some calls take is the driver's secret: so much goes back in a round, and more in later
  * ones, so that ROUNDS of them are any device's memory. */
@@ -61,7 +60,8 @@ enum { ROUNDS_OF_A_STEP = 8 };
 static const uint64_t ROUNDS_NS = (uint64_t)SETTLE_STEPS * SETTLE_STEP_NS;
 
 /* Waits for the oldest free of the calling thread on the device, own space first: for what the
- * driver's own free would have waited for. *ret_foreign is set by work of other contexts. */
+ * driver's own free would have waited for, and what needs nothing that the caller has taken since.
+ * *ret_foreign is set by work of other contexts. */
 static int
 wait_on_device(struct ca_space *space, bool *ret_foreign)
 {
@@ -78,17 +78,18 @@ wait_on_device(struct ca_space *space, bool *ret_foreign)
 	return r == -EAGAIN ? 0 : r;
 }
 
-/* The calling thread freed memory in the space that waits for a stream, or for a mark recorded long
- * after that. */
+/* The calling thread freed memory in the space that still waits. */
 static bool
-has_late(struct ca_space *space)
+has_own(struct ca_space *space)
 {
-	return ca_held_oldest_locked(space, CA_WAIT_ANY) || ca_context_mark_has_late_locked(space);
+	return ca_held_oldest_locked(space, CA_WAIT_ANY) ||
+	       ca_context_mark_may_poll_own_locked(space);
 }
 
 /*
- * Frees of the calling thread can be told from later work no more: the driver is asked, as long
- * as work goes on that was submitted until now. 1: something was settled; 0; -EBUSY: capture.
+ * Frees of the calling thread can be told from later work no more, or wait for other contexts, or
+ * for work that somebody else must let go on: the driver is asked, as long as work goes on that was
+ * submitted until now. 1: something was settled; 0; -EBUSY: capture.
  */
 static int
 poll_on_device(struct ca_space *own, struct ca_patience *patience)
@@ -97,7 +98,7 @@ poll_on_device(struct ca_space *own, struct ca_patience *patience)
 	int r = 0;
 
 	for (space = own->heap->spaces; space && !r; space = space->next)
-		if (space->device == own->device && has_late(space))
+		if (space->device == own->device && has_own(space))
 			r = ca_await_any_locked(space, patience);
 	return r;
 }
@@ -139,12 +140,20 @@ struct snapshot {
 	bool unseen; /* a group of the calling thread may have been in another thread's hand */
 };
 
+/* The device's generation, but for what the thread itself took to move it, and put back. (As news
+ * of each round that would keep it from asking what other threads' memory waits for.) */
+static uint64_t
+generation_now(const struct ca_device *device)
+{
+	return device->generation - ca_oom_tried.own_changes;
+}
+
 static bool
 is_past(const struct ca_heap *heap, const struct ca_device *device, const struct snapshot *snapshot)
 {
 	struct ca_space *space;
 
-	if (device->generation != snapshot->generation)
+	if (generation_now(device) != snapshot->generation)
 		return true;
 	for (space = heap->spaces; snapshot->unseen && space; space = space->next)
 		if (space->device == device && ca_context_mark_has_own_locked(space))
@@ -268,28 +277,6 @@ busy_passes(struct ca_space *space, unsigned *steps)
 }
 
 /*
- * Work of other contexts is not waited for. But where it has finished, its mark may just not have
- * arrived yet: 20 ms are nothing beside an answer that ends the program. (On a busy machine one run
- * of 130 of a program that had synchronised all streams of both contexts was refused memory.)
- */
-static bool
-foreign_marks_arrive(struct ca_space *own, uint64_t generation)
-{
-	struct ca_space *space;
-	unsigned steps;
-
-	for (steps = 0; steps < FOREIGN_STEPS; steps++) {
-		settled_wait(own->heap, steps);
-		for (space = own->heap->spaces; space; space = space->next)
-			if (space->device == own->device && !space->dead)
-				ca_deferred_poll_locked(space);
-		if (own->device->generation != generation)
-			return true;
-	}
-	return false;
-}
-
-/*
  * Nothing could be given back: is there something to wait for? 1: something changed; 0: no; -EBUSY:
  * capture.
  *
@@ -306,15 +293,15 @@ look_again(struct ca_space *space, uint64_t generation, struct ca_patience *pati
 
 	if (r && r != -EAGAIN)
 		return r;
-	if (r && foreign_marks_arrive(space, generation))
-		return 1;
 	snapshot.unseen = !r;
 	return settled_locked(space->heap, device, &snapshot);
 }
 
-/* One round of giving back. True: something may have changed, ask the driver again. */
+/* One round of giving back. True: something may have changed, ask the driver again. `last`: nobody
+ * is waited for. */
 static bool
-round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct ladder *ladder)
+round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, bool last,
+	     struct ladder *ladder)
 {
 	uint64_t lacks = ca_expand_bytes_locked(space, bytes, bytes);
 	uint64_t wanted = ca_release_needed_locked(space, lacks, true);
@@ -330,6 +317,8 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 		return true;
 	if (ca_oom_release_pools_locked(space))
 		return true;
+	if (last)
+		return false;
 	r = busy ? -EBUSY : look_again(space, generation, &ladder->patience);
 	if (r >= 0)
 		return r > 0;
@@ -375,7 +364,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 		segment_bytes = ca_budget_restored(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_auto_trim_growth_locked(space, segment_bytes);
-	generation = device->generation;
+	generation = generation_now(device);
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (!r)
 		ca_budget_needed_locked(space);
@@ -391,13 +380,13 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 			CA_COUNT(space, alloc_retries);
 		ca_oom_tried.attempts++;
 		if (again || segment_bytes != exact) {
-			generation = device->generation;
+			generation = generation_now(device);
 			r = ca_grow_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
 		}
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
 		rejected = is_rejected(space, exact);
-		again = !rounds.over && round_locked(space, bytes, generation, &ladder) &&
+		again = round_locked(space, bytes, generation, rounds.over, &ladder) &&
 			ca_oom_goes_on_locked(space, bytes, true, &rounds);
 		if (!again && rejected && !ladder.rejected && !is_rejected(space, exact))
 			again = ladder.rejected = true;
@@ -427,14 +416,14 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 	struct ladder ladder = { 0 };
 	uint64_t wanted = bytes;
 
-	if (rounds->over || !ca_oom_goes_on_locked(space, bytes, segment, rounds))
+	if (!ca_oom_goes_on_locked(space, bytes, segment, rounds))
 		return false;
 	if (!bytes)
 		wanted = rounds->late ? CA_SIZE_MAX
 				      : UNKNOWN_STEP * (1 + rounds->n / ROUNDS_OF_A_STEP);
 	ca_release_reset_rejected_locked(space->device);
 	while (!given && !busy) {
-		uint64_t generation = space->device->generation;
+		uint64_t generation = generation_now(space->device);
 		int r;
 
 		/* memory of captures that have ended may be nobody's by now */
@@ -443,7 +432,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 		given = ca_release_locked(space, ca_release_needed_locked(space, wanted, segment),
 					  &ladder.patience, &busy) > 0;
 		given = given || ca_oom_release_pools_locked(space);
-		if (given)
+		if (given || rounds->over)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation, &ladder.patience);
 		busy = r < 0 && !busy_passes(space, &ladder.busy_steps);

@@ -141,8 +141,9 @@ struct ca_tried {
 	unsigned attempts;       /* times the driver was asked again */
 	unsigned given_segments; /* that went back to the driver */
 	uint64_t given_bytes;
-	uint64_t pool_bytes; /* of the driver's pools and graphs, that went back */
-	unsigned waits;      /* of the host, for freed memory */
+	uint64_t pool_bytes;  /* of the driver's pools and graphs, that went back */
+	unsigned waits;       /* of the host, for freed memory */
+	uint64_t own_changes; /* of the device's generation, that tell the thread nothing */
 	bool others;  /* memory that other threads had freed was looked at until patience ended */
 	bool capture; /* a stream captures: new memory only */
 	bool rejected_by_us; /* by a limit that the user set: the driver was not asked */

@@ -57,11 +57,33 @@ held_bytes(struct world *w)
 	return bytes;
 }
 
+/* Beside what is live. What never fits is refused before all has gone back. */
+static bool
+never_fits(struct world *w, const struct piece *piece)
+{
+	const struct ca_config *config = &w->config;
+	uint64_t taken = 0, most, bytes = piece->requested;
+	enum ca_limit_kind kind;
+	unsigned i;
+
+	while (config->roundup.count && bytes & (bytes - 1)) /* at most to that power of two */
+		bytes += bytes & -bytes;
+
+	most = ca_limit_allowed(w->spaces[piece->space], &kind);
+	if (!most || most > w->pretend.capacity)
+		most = w->pretend.capacity;
+	for (i = 0; i < w->n_live; i++)
+		taken += w->live[i].requested;
+	for (i = 0; i < w->n_charges; i++)
+		taken += w->charges[i].bytes;
+	return taken + bytes > most;
+}
+
 /* Nothing that is ours to give is left. */
 static void
-check_out_of_memory(struct world *w, unsigned space, int r, bool excused)
+check_out_of_memory(struct world *w, const struct piece *piece, int r, bool excused)
 {
-	uint64_t left = ca_drainable_bytes(w->spaces[space]), held = held_bytes(w);
+	uint64_t left = ca_drainable_bytes(w->spaces[piece->space]), held = held_bytes(w);
 
 	if (w->failing && r != CA_DRIVER_OUT_OF_MEMORY)
 		return;
@@ -69,7 +91,8 @@ check_out_of_memory(struct world *w, unsigned space, int r, bool excused)
 		broken("ca_alloc answers %d", r);
 	w->ooms++;
 	w->totals->ooms++;
-	if (left > held && !w->failing && !w->capturing && !w->counting && !excused)
+	if (left > held && !w->failing && !w->capturing && !w->counting && !excused &&
+	    !never_fits(w, piece))
 		broken("out of memory while %llu bytes could be given back",
 		       (unsigned long long)(left - held));
 }
@@ -105,7 +128,7 @@ step_alloc(struct world *w)
 							&piece.address);
 	if (r) {
 		require(!piece.address, "an output was written by a call that failed");
-		check_out_of_memory(w, piece.space, r, excused);
+		check_out_of_memory(w, &piece, r, excused);
 		return;
 	}
 	w->allocs++;

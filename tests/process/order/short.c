@@ -186,12 +186,122 @@ while_another_thread_keeps_the_device_busy(void)
 	end(y);
 }
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void
+lock_and_unlock(void *ignored)
+{
+	order_sleep(20 * 1000); /* the program's thread has it by then */
+	EXPECT(!pthread_mutex_lock(&mutex));
+	EXPECT(!pthread_mutex_unlock(&mutex));
+}
+
+/* Natively the free has waited for the callback. */
+static void
+a_callback_needs_what_the_thread_holds(void)
+{
+	CUdeviceptr x, y;
+
+	begin();
+	x = order_take(BIG);
+	order_use(x, 1, r);
+	OK(cuLaunchHostFunc(r, lock_and_unlock, NULL));
+	order_give(x);
+	EXPECT(!pthread_mutex_lock(&mutex));
+	y = take_wanted();
+	EXPECT(!pthread_mutex_unlock(&mutex));
+	end(y);
+}
+
+static struct {
+	CUcontext context;
+	CUdeviceptr memory;
+} other;
+
+static void *
+give_in_thread(void *ignored)
+{
+	order_enter(other.context);
+	order_give(other.memory);
+	return NULL;
+}
+
+/* Two blocks of one segment were copied to by another context, which has work by then that ends
+ * soon, and if it is `lasting` such as ends with the program. */
+static void
+other_context(bool lasting)
+{
+	CUdeviceptr soon, late, next, from, filler;
+	CUcontext first, second;
+	size_t left, total;
+	pthread_t thread;
+	CUstream t, u;
+
+	begin();
+	next = order_take(PART);
+	soon = order_take(PART);
+	late = order_take(PART);
+	OK(cuCtxGetCurrent(&first));
+	second = order_context(0);
+	t = order_stream(NONBLOCKING);
+	u = order_stream(NONBLOCKING);
+	from = order_take(MIB);
+	order_kernel("sim_fill");
+	order_enter(first);
+	OK(cuMemGetInfo_v2(&left, &total));
+	filler = order_take((left - 4 * MIB) / (2 * MIB) * (2 * MIB));
+	order_enter(second);
+	order_fill(from, 1, 0, t);
+	OK(cuMemcpyDtoDAsync_v2(soon, from, WORDS, t));
+	OK(cuMemcpyDtoDAsync_v2(late, from, WORDS, t));
+	OK(cuStreamSynchronize(t));
+	order_fill(from, 2, 300 * 1000, t);
+	order_enter(first);
+	other.context = first;
+	other.memory = soon;
+	if (lasting) {
+		EXPECT(!pthread_create(&thread, NULL, give_in_thread, NULL));
+		EXPECT(!pthread_join(thread, NULL));
+	} else {
+		order_give(soon);
+	}
+	order_enter(second);
+	if (lasting)
+		order_wait(word, 1, u);
+	order_enter(first);
+	order_give(late);
+	soon = order_take(PART);
+	order_signal(word, 1, s);
+	OK(cuStreamSynchronize(s));
+	OK(cuCtxDestroy_v2(second));
+	order_give(filler);
+	order_give(soon);
+	order_give(next);
+	end(0);
+}
+
+static void
+another_context_is_soon_done(void)
+{
+	other_context(false);
+}
+
+static void
+another_context_is_soon_done_with_one_of_two(void)
+{
+	other_context(true);
+}
+
 static const struct order_case short_cases[] = {
 	{ "what_is_kept_has_finished", what_is_kept_has_finished },
 	{ "its_stream_used_what_was_freed", its_stream_used_what_was_freed },
 	{ "in_a_capture", in_a_capture },
 	{ "launched_in_a_capture", launched_in_a_capture },
 	{ "while_captures_follow_each_other", while_captures_follow_each_other },
+	{ "a_callback_needs_what_the_thread_holds", a_callback_needs_what_the_thread_holds },
+	{ "another_context_is_soon_done", another_context_is_soon_done },
+	{ "another_context_is_soon_done_with_one_of_two",
+	  another_context_is_soon_done_with_one_of_two },
 	{ "while_another_thread_keeps_the_device_busy",
 	  while_another_thread_keeps_the_device_busy },
 	{ NULL, NULL },

@@ -141,6 +141,39 @@ test_memory_that_goes_back_is_mapped_nowhere(void **state)
 	assert_true(t.reused > 0);
 }
 
+/* Found by other seeds: what the last question let finish did not go back. */
+static void
+test_what_finishes_while_the_driver_is_asked_goes_back(void **state)
+{
+	const struct sequence_options options = { .check_every = 16 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(4723, STEPS), &options, &t);
+	assert_true(t.ooms > 0);
+}
+
+/* Found by other seeds: a request moved memory and put it back a hundred thousand times. */
+static void
+test_what_moves_in_vain_ends(void **state)
+{
+	const struct sequence_options options = { .keys = 3, .mapped = true, .check_every = 16 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(9863, STEPS), &options, &t);
+	assert_true(t.ooms > 0);
+}
+
+/* Found by other seeds: what a context keeps whose work has failed goes at its end. */
+static void
+test_memory_of_a_failed_context_is_not_lost(void **state)
+{
+	const struct sequence_options options = { .keys = 2, .faults = true, .check_every = 16 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(16129, STEPS), &options, &t);
+	assert_true(t.reused > 0);
+}
+
 static int
 finish(void **state)
 {
@@ -161,6 +194,9 @@ main(void)
 		cmocka_unit_test(test_mapped_memory_keeps_every_claim),
 		cmocka_unit_test(test_memory_without_a_mark_waits_for_other_contexts),
 		cmocka_unit_test(test_memory_that_goes_back_is_mapped_nowhere),
+		cmocka_unit_test(test_what_finishes_while_the_driver_is_asked_goes_back),
+		cmocka_unit_test(test_what_moves_in_vain_ends),
+		cmocka_unit_test(test_memory_of_a_failed_context_is_not_lost),
 	};
 
 	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, finish);
