@@ -107,7 +107,7 @@ def test_where_another_thread_has_ours_in_its_hand():
 
 def test_what_never_fits_is_refused_beside_threads_that_go_on():
     """After ten seconds: what goes back each time might be what is needed."""
-    case("others_turn", SIMCUDA_FAIL="cuMemAllocHost_v2:1+:2")
+    case("others_turn", SIMCUDA_FAIL="cuMemAllocHost_v2:1+:2", SIMCUDA_LATENCY="cuMemAllocHost_v2:50ms")
 
 
 def test_where_the_device_has_no_memory_ours_goes_back(tmp_path):
