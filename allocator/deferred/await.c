@@ -33,7 +33,7 @@ enum {
 };
 
 /* In a quiet space nothing but the end of all tells that work goes on, and nobody but the host or
- * another process could hold it up. */
+ * another process could hold it up. Nor does a callback that waits behind a kernel. */
 static const uint64_t PATIENCE_NS = (uint64_t)CA_PATIENCE_S * 1000 * 1000 * 1000,
 		      PATIENCE_QUIET_NS = (uint64_t)60 * 1000 * 1000 * 1000;
 
@@ -128,6 +128,8 @@ struct wait {
 	uint64_t progress;   /* ca_order_progress_to, when it was last looked at */
 	uint64_t generation; /* of the device, at the beginning */
 	uint64_t step_ns;
+	bool exact;       /* what the driver's own free would have waited for is asked for, too */
+	bool held_up;     /* and somebody else must let that go on */
 	bool is_rejected; /* a capture, perhaps one whose begin was not seen, forbids the mark */
 };
 
@@ -216,11 +218,12 @@ query(struct wait *wait)
 }
 
 static uint64_t
-patience_ns(struct ca_space *space)
+patience_ns(const struct wait *wait)
 {
 	if (CA_EXPOSURE_FORCED) /* a test that comes to the end of the memory all the time */
 		return UNKNOWN_NS;
-	return ca_order_is_quiet(&space->order) ? PATIENCE_QUIET_NS : PATIENCE_NS;
+	return wait->held_up || ca_order_is_quiet(&wait->space->order) ? PATIENCE_QUIET_NS
+								       : PATIENCE_NS;
 }
 
 /* False: it was in vain for too long. */
@@ -235,7 +238,7 @@ step(struct wait *wait, struct ca_patience *patience)
 	if (progress != wait->progress)
 		patience->waited_ns = 0;
 	wait->progress = progress;
-	patience->over = patience->waited_ns >= patience_ns(space);
+	patience->over = patience->waited_ns >= patience_ns(wait);
 	if (patience->over)
 		return false;
 	ca_outside_pause(space->heap, (long)wait->step_ns);
@@ -311,14 +314,17 @@ query_any(struct wait *wait)
 			if (other != space && !other->dead)
 				query_streams(other);
 	finished = query(wait) && !ca_unmarked_waits_elsewhere_locked(space) &&
-		   !ca_context_mark_has_own_locked(space);
+		   !(wait->exact && ca_context_mark_has_own_locked(space, CA_WAIT_ANY));
 	return finished || space->device->generation != wait->generation;
 }
 
 int
-ca_await_any_locked(struct ca_space *space, struct ca_patience *patience)
+ca_await_any_locked(struct ca_space *space, bool exact, struct ca_patience *patience)
 {
-	struct wait wait = { .space = space, .bound = ca_order_space_bound(space) };
+	struct wait wait = { .space = space,
+			     .bound = ca_order_space_bound(space),
+			     .exact = exact,
+			     .held_up = exact && ca_deferred_is_held_up_locked(space) };
 	int r;
 
 	ca_context_mark_mark_unmarked_locked(space);

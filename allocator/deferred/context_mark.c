@@ -403,16 +403,22 @@ group_own(struct ca_space *space, enum ca_wait which)
 }
 
 bool
-ca_context_mark_has_own_locked(struct ca_space *space)
+ca_context_mark_has_own_locked(struct ca_space *space, enum ca_wait which)
 {
-	return group_own(space, CA_WAIT_ANY) != NULL;
+	return group_own(space, which) != NULL;
 }
 
 bool
-ca_context_mark_may_poll_own_locked(struct ca_space *space)
+ca_context_mark_has_late_locked(struct ca_space *space)
 {
-	return !space->heap->no_marks && !space->poisoned &&
-	       (ca_context_mark_has_own_locked(space) || !ca_list_empty(&space->unmarked));
+	uint64_t thread = ca_order_thread();
+
+	if (space->heap->no_marks || space->poisoned)
+		return false;
+	CA_LIST_EACH(struct ca_group, group, &space->pending, link)
+		if (group->thread == thread && group->late)
+			return true;
+	return !ca_list_empty(&space->unmarked);
 }
 
 /* No mark is to be had, and nothing but a wait for all contexts tells of their unseen work. */
@@ -459,7 +465,7 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_group *group;
 	struct ca_list hand;
-	bool held_up = which != CA_WAIT_ANY && ca_order_is_held_up(&space->order);
+	bool held_up = ca_wait_is_safe(which) && ca_order_is_held_up(&space->order);
 
 	if (which == CA_WAIT_LATER && held_up)
 		return 0;
@@ -474,7 +480,7 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 	if (space->poisoned || ca_list_empty(&space->unmarked))
 		return 0;
 	if (which != CA_WAIT_ANY && !space->heap->no_marks &&
-	    (which != CA_WAIT_EXACT || !must_synchronize(space)))
+	    (which == CA_WAIT_LATER || !must_synchronize(space)))
 		return 0;
 	ca_list_take(&hand, &space->unmarked);
 	return settle_by_wait(space, &hand);

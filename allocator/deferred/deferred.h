@@ -15,15 +15,21 @@
 #include "allocator/order/order.h"
 
 enum ca_wait {
-	/* only for what the driver's own free would have waited for, and for no stream that
-	 * somebody else must let go on: that may need what the caller has taken since the free, a
-	 * lock perhaps (but where no mark is to be had, of whose end nothing else tells) */
-	CA_WAIT_EXACT,
+	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
+	/* the same, but for no stream that somebody else must let go on: that may need what the
+	 * caller has taken since the free, a lock perhaps (but where no mark is to be had) */
+	CA_WAIT_SAFE,
 	CA_WAIT_LATER, /* the same, where kernels may wait for what the caller does next, too */
 	/* also for work submitted after the free, which may need what the caller does next: asked
 	 * about, and waited for only where nothing can be asked */
 	CA_WAIT_ANY,
 };
+
+static inline bool
+ca_wait_is_safe(enum ca_wait which)
+{
+	return which == CA_WAIT_SAFE || which == CA_WAIT_LATER;
+}
 
 /* ---- place.c: freed blocks that wait for streams */
 
@@ -164,9 +170,12 @@ void ca_context_mark_drop_segment_locked(struct ca_segment *segment);
  */
 int ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which);
 /* There is a group that the calling thread freed, and no other thread asks it at the moment. */
-bool ca_context_mark_has_own_locked(struct ca_space *space);
-/* There is one, or memory that has no mark so far, and marks are to be had. */
-bool ca_context_mark_may_poll_own_locked(struct ca_space *space);
+bool ca_context_mark_has_own_locked(struct ca_space *space, enum ca_wait which);
+/* There is one whose mark was recorded long after the free, or memory that has no mark so far. */
+bool ca_context_mark_has_late_locked(struct ca_space *space);
+/* The calling thread freed memory that the driver's own free would have waited for, and somebody
+ * else must let work of the space go on. */
+bool ca_deferred_is_held_up_locked(struct ca_space *space);
 /* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
  * the way; otherwise the space is poisoned, and 1 is returned, too. */
 int ca_context_mark_sync_locked(struct ca_space *space);
@@ -203,8 +212,9 @@ struct ca_patience {
  * capture is in the way of every mark. */
 int ca_await_patiently_locked(struct ca_space *space, uint64_t bound, struct ca_patience *patience);
 /* The same until memory became available on the device, by this or another thread: 1. 0: it did
- * not; -EBUSY. */
-int ca_await_any_locked(struct ca_space *space, struct ca_patience *patience);
+ * not; -EBUSY. `exact`: also for what the driver's own free would have waited for: of other
+ * contexts, or for a minute where somebody else must let it go on. */
+int ca_await_any_locked(struct ca_space *space, bool exact, struct ca_patience *patience);
 
 /* ---- graph.c: memory that graphs may use */
 

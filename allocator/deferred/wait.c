@@ -156,7 +156,7 @@ older(struct ca_block *best, const struct ca_list *list, enum ca_wait which)
 	struct ca_block *block = oldest_of(list, which);
 
 	if (!block || (best && best->user.stamp <= block->user.stamp) ||
-	    (which != CA_WAIT_ANY && is_held_up(block)))
+	    (ca_wait_is_safe(which) && is_held_up(block)))
 		return best;
 	return block;
 }
@@ -304,6 +304,14 @@ ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which)
 	if (r == -EAGAIN) /* in vain, and once is enough */
 		return 0;
 	return r ? r : ca_context_mark_wait_locked(space, which);
+}
+
+bool
+ca_deferred_is_held_up_locked(struct ca_space *space)
+{
+	return ca_order_is_held_up(&space->order) &&
+	       (ca_held_oldest_locked(space, CA_WAIT_EXACT) ||
+		ca_context_mark_has_own_locked(space, CA_WAIT_EXACT));
 }
 
 static bool

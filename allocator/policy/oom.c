@@ -66,30 +66,30 @@ static int
 wait_on_device(struct ca_space *space, bool *ret_foreign)
 {
 	struct ca_space *other = space->heap->spaces;
-	int r = ca_deferred_wait_locked(space, CA_WAIT_EXACT);
+	int r = ca_deferred_wait_locked(space, CA_WAIT_SAFE);
 
 	*ret_foreign = *ret_foreign || r == -EAGAIN;
 	for (; (!r || r == -EAGAIN) && other; other = other->next) {
 		if (other->device != space->device || other == space)
 			continue;
-		r = ca_deferred_wait_locked(other, CA_WAIT_EXACT);
+		r = ca_deferred_wait_locked(other, CA_WAIT_SAFE);
 		*ret_foreign = *ret_foreign || r == -EAGAIN;
 	}
 	return r == -EAGAIN ? 0 : r;
 }
 
-/* The calling thread freed memory in the space that still waits. */
+/* The calling thread freed memory in the space that waits for a stream, or for a mark recorded long
+ * after that. */
 static bool
-has_own(struct ca_space *space)
+has_late(struct ca_space *space)
 {
-	return ca_held_oldest_locked(space, CA_WAIT_ANY) ||
-	       ca_context_mark_may_poll_own_locked(space);
+	return ca_held_oldest_locked(space, CA_WAIT_ANY) || ca_context_mark_has_late_locked(space);
 }
 
 /*
- * Frees of the calling thread can be told from later work no more, or wait for other contexts, or
- * for work that somebody else must let go on: the driver is asked, as long as work goes on that was
- * submitted until now. 1: something was settled; 0; -EBUSY: capture.
+ * Frees of the calling thread can be told from later work no more, or wait for what somebody else
+ * must let go on: the driver is asked, as long as work goes on that was submitted until now. 1:
+ * something was settled; 0; -EBUSY: capture.
  */
 static int
 poll_on_device(struct ca_space *own, struct ca_patience *patience)
@@ -97,19 +97,44 @@ poll_on_device(struct ca_space *own, struct ca_patience *patience)
 	struct ca_space *space;
 	int r = 0;
 
-	for (space = own->heap->spaces; space && !r; space = space->next)
-		if (space->device == own->device && has_own(space))
-			r = ca_await_any_locked(space, patience);
+	for (space = own->heap->spaces; space && !r; space = space->next) {
+		bool held_up;
+
+		if (space->device != own->device)
+			continue;
+		held_up = ca_deferred_is_held_up_locked(space);
+		if (held_up || has_late(space))
+			r = ca_await_any_locked(space, held_up, patience);
+	}
 	return r;
 }
 
+/* The same for what waits for other contexts, of which natively the program knew the end. */
+static int
+poll_foreign(struct ca_space *own, struct ca_patience *patience)
+{
+	struct ca_space *space;
+	int r = 0;
+
+	for (space = own->heap->spaces; space && !r; space = space->next)
+		if (space->device == own->device &&
+		    ca_context_mark_has_own_locked(space, CA_WAIT_EXACT))
+			r = ca_await_any_locked(space, true, patience);
+	return r;
+}
+
+struct ladder {
+	unsigned busy_steps;
+	bool rejected; /* a limit was in the way, and then no more */
+	struct ca_patience patience, foreign;
+};
+
 /*
  * Waits for the oldest free of the calling thread on the device, or surrenders a segment. 1:
- * something changed; 0: there is nothing; -EAGAIN: only what waits for other contexts; -EBUSY:
- * capture.
+ * something changed; 0: there is nothing; -EBUSY: capture.
  */
 static int
-wait_locked(struct ca_space *space, struct ca_patience *patience)
+wait_locked(struct ca_space *space, struct ladder *ladder)
 {
 	struct ca_space *other;
 	bool foreign = false;
@@ -118,13 +143,13 @@ wait_locked(struct ca_space *space, struct ca_patience *patience)
 	ca_oom_tried.waits++;
 	r = wait_on_device(space, &foreign);
 	if (!r)
-		r = poll_on_device(space, patience);
+		r = poll_on_device(space, &ladder->patience);
 	if (r)
 		return r;
 	for (other = space->heap->spaces; other; other = other->next)
 		if (other->device == space->device && ca_release_own_locked(other))
 			return 1;
-	return foreign ? -EAGAIN : 0;
+	return foreign ? poll_foreign(space, &ladder->foreign) : 0;
 }
 
 /* Steps grow from 20 us to 20 ms. */
@@ -148,17 +173,23 @@ generation_now(const struct ca_device *device)
 	return device->generation - ca_oom_tried.own_changes;
 }
 
+/* On the device, of the calling thread. */
 static bool
-is_past(const struct ca_heap *heap, const struct ca_device *device, const struct snapshot *snapshot)
+has_own_group(const struct ca_heap *heap, const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	if (generation_now(device) != snapshot->generation)
-		return true;
-	for (space = heap->spaces; snapshot->unseen && space; space = space->next)
-		if (space->device == device && ca_context_mark_has_own_locked(space))
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device && ca_context_mark_has_own_locked(space, CA_WAIT_ANY))
 			return true;
 	return false;
+}
+
+static bool
+is_past(const struct ca_heap *heap, const struct ca_device *device, const struct snapshot *snapshot)
+{
+	return generation_now(device) != snapshot->generation ||
+	       (snapshot->unseen && has_own_group(heap, device));
 }
 
 /* Segments would go back, but are used still. Asks. */
@@ -215,12 +246,6 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device,
 	ca_oom_tried.others = steps == SETTLE_STEPS;
 	return is_past(heap, device, snapshot);
 }
-
-struct ladder {
-	unsigned busy_steps;
-	bool rejected; /* a limit was in the way, and then no more */
-	struct ca_patience patience;
-};
 
 /*
  * The acts of several threads at the end of the memory look like a change to each other, and one
@@ -281,19 +306,17 @@ busy_passes(struct ca_space *space, unsigned *steps)
  * capture.
  *
  * A group that another thread has in its hand cannot be seen; when it is put back it can be waited
- * for. But what was looked at and waits for other contexts is there all the time: then only the
- * generation counts.
+ * for. But one that was looked at in vain is there all the time: then only the generation counts.
  */
 static int
-look_again(struct ca_space *space, uint64_t generation, struct ca_patience *patience)
+look_again(struct ca_space *space, uint64_t generation, struct ladder *ladder)
 {
 	struct ca_device *device = space->device;
-	struct snapshot snapshot = { generation, true };
-	int r = wait_locked(space, patience);
+	struct snapshot snapshot = { generation, !has_own_group(space->heap, device) };
+	int r = wait_locked(space, ladder);
 
-	if (r && r != -EAGAIN)
+	if (r)
 		return r;
-	snapshot.unseen = !r;
 	return settled_locked(space->heap, device, &snapshot);
 }
 
@@ -308,6 +331,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, bool l
 	bool busy = false;
 	int r;
 
+	ladder->patience.over |= last;
 	ca_extent_leave_locked(space);
 	if (ca_release_locked(space, wanted, &ladder->patience, &busy))
 		return true;
@@ -319,7 +343,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, bool l
 		return true;
 	if (last)
 		return false;
-	r = busy ? -EBUSY : look_again(space, generation, &ladder->patience);
+	r = busy ? -EBUSY : look_again(space, generation, ladder);
 	if (r >= 0)
 		return r > 0;
 	if (busy_passes(space, &ladder->busy_steps))
@@ -413,7 +437,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 {
 	struct ca_heap *heap = space->heap;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
-	struct ladder ladder = { 0 };
+	struct ladder ladder = { .patience.over = rounds->over };
 	uint64_t wanted = bytes;
 
 	if (!ca_oom_goes_on_locked(space, bytes, segment, rounds))
@@ -434,7 +458,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 		given = given || ca_oom_release_pools_locked(space);
 		if (given || rounds->over)
 			break;
-		r = busy ? -EBUSY : look_again(space, generation, &ladder.patience);
+		r = busy ? -EBUSY : look_again(space, generation, &ladder);
 		busy = r < 0 && !busy_passes(space, &ladder.busy_steps);
 		if (!r || !ca_oom_goes_on_locked(space, bytes, segment, rounds))
 			break;

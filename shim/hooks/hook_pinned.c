@@ -43,6 +43,8 @@ release(uint64_t given, unsigned number, uint64_t *until_ns)
 	if ((number < RELEASES_UNTIMED || ca_pinned_clock() < *until_ns) &&
 	    ca_pinned_release(CA_PINNED_PATIENCE_NS))
 		return true;
+	if (number < RELEASES_UNTIMED && ca_pinned_given() != given)
+		return true;
 	return ca_pinned_await_others(given, *until_ns);
 }
 

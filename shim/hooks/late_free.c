@@ -28,13 +28,14 @@ struct late_free {
 /* Kept for ever. */
 static struct part {
 	struct late_free note[PART_NOTES];
+	_Atomic unsigned taken; /* notes; what is full or empty need not be looked at */
 	struct part *_Atomic next;
 } first;
 static _Atomic unsigned n_noted;
 
-#define EACH_NOTE(late)                                                                            \
-	for (struct part *part = &first; part; part = atomic_load(&part->next))                    \
-		for (struct late_free *late = part->note; late < part->note + PART_NOTES; late++)
+#define EACH_PART(part) for (struct part *part = &first; part; part = atomic_load(&part->next))
+#define EACH_NOTE(late, part)                                                                      \
+	for (struct late_free *late = (part)->note; late < (part)->note + PART_NOTES; late++)
 
 /* 0: not ours. Otherwise *ret_live tells whether a block in use begins there. */
 static uint64_t
@@ -60,10 +61,12 @@ static void
 thread_ends(void *ignored)
 {
 	own_thread = 0;
-	EACH_NOTE(late) {
-		uint64_t thread = ca_order_thread();
+	EACH_PART(part) {
+		EACH_NOTE(late, part) {
+			uint64_t thread = ca_order_thread();
 
-		atomic_compare_exchange_strong(&late->thread, &thread, 0);
+			atomic_compare_exchange_strong(&late->thread, &thread, 0);
+		}
 	}
 }
 
@@ -88,15 +91,28 @@ add_part(void)
 	return part && (atomic_compare_exchange_strong(&last->next, &next, part) || next);
 }
 
+/* There is one: not more are taken than there are. */
 static struct late_free *
-find_empty(void)
+find_empty_in(struct part *part)
 {
-	do {
-		EACH_NOTE(late) {
+	for (;;) {
+		EACH_NOTE(late, part) {
 			unsigned state = EMPTY;
 
 			if (atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 				return late;
+		}
+	}
+}
+
+static struct late_free *
+find_empty(void)
+{
+	do {
+		EACH_PART(part) {
+			if (atomic_fetch_add(&part->taken, 1) < PART_NOTES)
+				return find_empty_in(part);
+			atomic_fetch_sub(&part->taken, 1);
 		}
 	} while (add_part());
 	return NULL;
@@ -164,7 +180,7 @@ is_due(const struct late_free *late)
 /* A free that a capture prohibits is tried again; one that is refused otherwise loses its memory.
  */
 static void
-do_one(struct ca_heap *heap, struct late_free *late)
+do_one(struct ca_heap *heap, struct part *part, struct late_free *late)
 {
 	unsigned state = NOTED;
 	bool is_live = false;
@@ -186,6 +202,7 @@ do_one(struct ca_heap *heap, struct late_free *late)
 		ca_told_slow_end(heap);
 	atomic_fetch_sub(&n_noted, 1);
 	atomic_store(&late->state, EMPTY);
+	atomic_fetch_sub(&part->taken, 1);
 }
 
 void
@@ -196,7 +213,11 @@ ca_late_free_all(void)
 
 	if (!process)
 		return;
-	EACH_NOTE(late)
-		if (atomic_load(&late->state) == NOTED && is_own(late))
-			do_one(process->heap, late);
+	EACH_PART(part) {
+		if (!atomic_load(&part->taken))
+			continue;
+		EACH_NOTE(late, part)
+			if (atomic_load(&late->state) == NOTED && is_own(late))
+				do_one(process->heap, part, late);
+	}
 }

@@ -292,6 +292,33 @@ another_context_is_soon_done_with_one_of_two(void)
 	other_context(true);
 }
 
+/* Another context copied to a whole segment, and works on: that goes back, and nobody waits. */
+static void
+another_context_works_on(void)
+{
+	CUcontext first, second;
+	CUdeviceptr x, y, from;
+	CUstream t;
+
+	begin();
+	x = order_take(2 * BIG);
+	OK(cuCtxGetCurrent(&first));
+	second = order_context(0);
+	t = order_stream(NONBLOCKING);
+	from = order_take(MIB);
+	OK(cuMemcpyDtoDAsync_v2(x, from, WORDS, t));
+	OK(cuStreamSynchronize(t));
+	order_wait(word, 1, t);
+	order_enter(first);
+	order_give(x);
+	y = order_take(3 * BIG);
+	order_signal(word, 1, s);
+	OK(cuStreamSynchronize(s));
+	OK(cuCtxDestroy_v2(second));
+	order_give(y);
+	end(0);
+}
+
 static const struct order_case short_cases[] = {
 	{ "what_is_kept_has_finished", what_is_kept_has_finished },
 	{ "its_stream_used_what_was_freed", its_stream_used_what_was_freed },
@@ -302,6 +329,7 @@ static const struct order_case short_cases[] = {
 	{ "another_context_is_soon_done", another_context_is_soon_done },
 	{ "another_context_is_soon_done_with_one_of_two",
 	  another_context_is_soon_done_with_one_of_two },
+	{ "another_context_works_on", another_context_works_on },
 	{ "while_another_thread_keeps_the_device_busy",
 	  while_another_thread_keeps_the_device_busy },
 	{ NULL, NULL },

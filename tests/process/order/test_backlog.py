@@ -45,3 +45,12 @@ def test_the_cache_grows_by_its_slack(tmp_path, case, clock, conf):
        CACHEALLOC_CONF=",".join(filter(None, [f"reuse_slack_mb:{SLACK}", conf])))
     device = json.loads(stats.read_text())["devices"][0]
     assert device["reserved_bytes"]["peak"] <= LIMITS[case] * MIB, device["reserved_bytes"]
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_a_cap_holds_where_a_host_function_is_pending(tmp_path, clock):
+    """The free waits, as natively. (What it surrendered without a wait came to 5 GiB.)"""
+    stats = tmp_path / "stats.json"
+    go("each_round_has_a_host_function", True, clock, CACHEALLOC_STATS=stats, CACHEALLOC_CONF="max_cached_mb:0")
+    device = json.loads(stats.read_text())["devices"][0]
+    assert device["reserved_bytes"]["peak"] <= 48 * MIB, device["reserved_bytes"]
