@@ -9,9 +9,8 @@
  */
 #include "allocator/block/block.h"
 
-#include <sched.h>
-
 #include "allocator/core/lock.h"
+#include "allocator/util/yield.h"
 
 bool
 ca_block_claim_locked(struct ca_block *block)
@@ -102,7 +101,7 @@ ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address)
 	while ((block = ca_block_find_locked(heap, address)) && block->segment->returning &&
 	       !ca_outside_self()) {
 		ca_heap_unlock(heap);
-		sched_yield();
+		ca_yield();
 		ca_heap_lock(heap);
 	}
 	return block;

@@ -5,10 +5,10 @@
  * is one piece of memory, whether its beginning is in a file or not.
  */
 #include "allocator/core/counts_file.h"
+#include "allocator/util/yield.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ static void
 acquire(void)
 {
 	while (atomic_flag_test_and_set_explicit(&lock, memory_order_acquire))
-		sched_yield();
+		ca_yield();
 }
 
 static void

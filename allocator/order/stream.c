@@ -10,9 +10,9 @@
  * that.
  */
 #include "allocator/order/internal.h"
+#include "allocator/util/yield.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -293,7 +293,7 @@ release_handle_ordered(struct ca_stream_record *record)
 	record->calls++; /* nobody else gets the record before we are through */
 	while (record->calls > 1) {
 		ca_order_unlock(order);
-		sched_yield();
+		ca_yield();
 		ca_order_lock(order);
 	}
 	record->handle = NULL;

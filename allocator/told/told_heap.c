@@ -14,13 +14,13 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "allocator/core/counts_file.h"
 #include "allocator/core/lock.h"
+#include "allocator/util/yield.h"
 
 void
 ca_told_lock_wait(struct ca_told *told)
@@ -297,7 +297,7 @@ void
 ca_told_pool_await(struct ca_told_pool *pool)
 {
 	while (atomic_load(&pool->visitors))
-		sched_yield();
+		ca_yield();
 }
 
 unsigned

@@ -16,10 +16,10 @@
 #include "shim/driver/context_event.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "allocator/util/yield.h"
 #include "config/mutant.h"
 #include "shim/bind/libcuda.h"
 #include "shim/driver/driver_table.h"
@@ -310,7 +310,7 @@ call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *cal
 			return 0;
 		if (!wait)
 			return -EAGAIN;
-		sched_yield(); /* until its destruction has come to an end */
+		ca_yield(); /* until its destruction has come to an end */
 	}
 	if (!part->recorded)
 		late = record_late(real, part, !wait);

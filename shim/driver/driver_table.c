@@ -12,11 +12,11 @@
 #include "shim/driver/driver_table.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
+#include "allocator/util/yield.h"
 #include "shim/bind/libcuda.h"
 #include "shim/driver/context_event.h"
 #include "shim/driver/pools.h"
@@ -61,7 +61,7 @@ synchronize_context(const struct ca_real *real, struct ca_context *context)
 		ca_gate_leave();
 		if (atomic_load(&context->dead))
 			return 0;
-		sched_yield();
+		ca_yield();
 	}
 	rc = synchronize_one(real, context);
 	ca_context_leave(context);
@@ -147,7 +147,7 @@ segment_return(void *self, void *space_context, uint64_t address)
 	while (!ca_context_enter(context)) {
 		if (atomic_load(&context->dead))
 			return 0;
-		sched_yield(); /* being destroyed, or one usage fewer: it is known in a moment */
+		ca_yield(); /* being destroyed, or one usage fewer: it is known in a moment */
 	}
 	rc = ca_context_push(real, context, &pushed);
 	if (!rc) {

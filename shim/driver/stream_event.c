@@ -14,10 +14,10 @@
 #include "shim/driver/stream_event.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "allocator/util/yield.h"
 #include "config/mutant.h"
 #include "shim/bind/libcuda.h"
 #include "shim/bind/unseen_calls.h"
@@ -322,7 +322,7 @@ record_in(struct call *call, struct ca_mark_part *part, bool *gate)
 	while (!ca_gate_enter_in_capture()) { /* a capture is about to begin */
 		if (!call->orders)
 			return -EBUSY;
-		sched_yield();
+		ca_yield();
 	}
 	rc = record_in_capture(call, part);
 	ca_gate_leave();
@@ -457,7 +457,7 @@ ca_stream_synchronize(void *self, void *context, void *stream)
 	if (rc)
 		return rc;
 	while ((rc = enter(&call, &gate)) == -EBUSY)
-		sched_yield();
+		ca_yield();
 	if (rc)
 		return 0; /* nothing runs in a dead context */
 	if (!gate || ca_unseen_calls())

@@ -5,8 +5,8 @@
  * driver with the program's own arguments.
  */
 #include <errno.h>
-#include <sched.h>
 
+#include "allocator/util/yield.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/memory_settings.h"
 #include "shim/pinned/pinned.h"
@@ -169,7 +169,7 @@ await_teardown(void *p)
 
 	while (ca_context_any_closed() && (context = ca_pinned_context(p)) &&
 	       atomic_load(&context->closing))
-		sched_yield();
+		ca_yield();
 }
 
 CUresult

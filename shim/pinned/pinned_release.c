@@ -7,11 +7,11 @@
  * the records: another thread that needs memory waits for it.
  */
 #include <errno.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "allocator/util/yield.h"
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/driver/pools.h"
@@ -50,7 +50,7 @@ free_one(const struct ca_real *real, const struct ca_pinned_record *record)
 	while (!ca_context_enter(context)) {
 		if (atomic_load(&context->dead))
 			return false;
-		sched_yield();
+		ca_yield();
 	}
 	freed = free_in_context(real, record);
 	ca_context_leave(context);

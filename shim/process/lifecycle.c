@@ -7,12 +7,12 @@
 #include "shim/process/lifecycle.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "allocator/core/counts_file.h"
+#include "allocator/util/yield.h"
 #include "config/log.h"
 #include "shim/bind/libcuda.h"
 #include "shim/bind/object.h"
@@ -211,7 +211,7 @@ make_once(void)
 		if (seen == MADE)
 			return ca_process_made();
 		if (seen == self)
-			sched_yield(); /* another thread makes it */
+			ca_yield(); /* another thread makes it */
 		else if (atomic_compare_exchange_strong(&state, &seen, UNMADE))
 			seen = UNMADE; /* the maker stayed in the parent */
 		else

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -25,6 +24,7 @@
 #include "shim/bind/unseen_calls.h"
 #include "shim/driver/driver_table.h"
 #include "allocator/told/told.h"
+#include "allocator/util/yield.h"
 #include "shim/pinned/pinned.h"
 #include "shim/process/counts.h"
 #include "shim/process/explain.h"
@@ -234,7 +234,7 @@ static void
 start_once(void)
 {
 	while (!ca_turn_take(&writing))
-		sched_yield();
+		ca_yield();
 	if (!atomic_load(&started))
 		start_file();
 	atomic_store(&started, true);

@@ -7,10 +7,10 @@
 #include "shim/state/handle_table.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "allocator/util/yield.h"
 #include "shim/bind/scope.h"
 
 enum { FIRST_CAPACITY = 256, SHARD_SHIFT = 58 };
@@ -30,7 +30,7 @@ static __attribute__((noinline, cold)) void
 lock_shard_slowly(_Atomic bool *locked)
 {
 	while (atomic_exchange_explicit(locked, true, memory_order_acquire))
-		sched_yield();
+		ca_yield();
 }
 
 static inline unsigned
@@ -182,7 +182,7 @@ ca_handles_scan(struct ca_handles *handles, bool (*leaves)(uint64_t word, void *
 	for (unsigned shard = 0; shard < CA_HANDLE_SHARDS; shard++) {
 		while (atomic_exchange_explicit(&handles->shard[shard].locked, true,
 						memory_order_acquire))
-			sched_yield();
+			ca_yield();
 		/* the entry that closes a gap may have come round the end, where it was looked at
 		 * already */
 		for (size_t i = 0; i < handles->shard[shard].capacity; i++)

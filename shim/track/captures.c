@@ -17,11 +17,11 @@
 #include "shim/track/captures.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
+#include "allocator/util/yield.h"
 #include "shim/bind/scope.h"
 #include "shim/state/process.h"
 
@@ -117,7 +117,7 @@ ca_capture_opening(void)
 		if (now.tv_sec > end.tv_sec ||
 		    (now.tv_sec == end.tv_sec && now.tv_nsec >= end.tv_nsec))
 			return;
-		sched_yield();
+		ca_yield();
 	}
 }
 

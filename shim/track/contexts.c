@@ -14,9 +14,9 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
+#include "allocator/util/yield.h"
 #include "shim/bind/scope.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
@@ -123,7 +123,7 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 	struct ca_context *context;
 
 	while ((context = ca_context_find(handle)) && atomic_load(&context->closing))
-		sched_yield(); /* its old bearer is between destruction and burial */
+		ca_yield(); /* its old bearer is between destruction and burial */
 	if (context) {
 		if (kind != CA_CONTEXT_CREATED && atomic_exchange(&context->kind, kind) != kind)
 			atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
@@ -326,7 +326,7 @@ ca_context_close(struct ca_context *context)
 	atomic_fetch_add(&ca_context_closings, 1);
 	atomic_fetch_add(&context->closing, 1);
 	while (atomic_load(&context->users))
-		sched_yield();
+		ca_yield();
 }
 
 void
@@ -343,7 +343,7 @@ ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *
 
 	while (!rc && ca_context_any_closed() &&
 	       atomic_load(&((struct ca_context *)ret_info->context)->closing)) {
-		sched_yield();
+		ca_yield();
 		rc = ca_lookup(heap, address, ret_info);
 	}
 	return rc;

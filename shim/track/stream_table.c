@@ -2,11 +2,11 @@
 #include "shim/track/stream_table.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
+#include "allocator/util/yield.h"
 #include "shim/bind/scope.h"
 #include "shim/state/record_arena.h"
 
@@ -230,7 +230,7 @@ ca_stream_table_await(void)
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += AWAIT_S;
 	do {
-		sched_yield();
+		ca_yield();
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (atomic_load(&holders) && (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec &&
 								       now.tv_nsec < end.tv_nsec)));

@@ -9,10 +9,10 @@
 #include "shim/bind/scope.h"
 #include "shim/track/streams.h"
 
-#include <sched.h>
 #include <stddef.h>
 
 #include "allocator/order/order_told.h"
+#include "allocator/util/yield.h"
 #include "config/log.h"
 #include "config/mutant.h"
 #include "shim/bind/libcuda.h"
@@ -217,7 +217,7 @@ find_or_enter(struct ca_process *process, const struct ca_real *real,
 			ca_fallback(process, NULL, CA_REASON_STREAMS);
 			return false;
 		case CA_STREAM_BUSY:
-			sched_yield();
+			ca_yield();
 			continue;
 		case CA_STREAM_CLAIMED:
 			break;

@@ -37,7 +37,7 @@ PUBLIC = {
     "allocator/order": ["order.h", "order_told.h"],
     "allocator/trace": ["format.h", "trace.h"],
     "allocator/core": ["backoff.h", "counts_file.h", "driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
-    "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
+    "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h", "yield.h"],
     "shim/hooks": [],
     "shim/process": ["cachealloc.h", "lifecycle.h"],
     "shim/pinned": ["pinned.h"],

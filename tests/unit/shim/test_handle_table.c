@@ -3,11 +3,15 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "shim/state/handle_table.h"
+#include "tests/unit/shim/asleep.h"
 
 static struct ca_handles handles;
 
@@ -156,6 +160,41 @@ test_threads_do_not_disturb_each_other(void **state)
 	}
 }
 
+static _Atomic long waiter;
+static _Atomic bool is_swept;
+
+/* Once the sweep has the part of the table that the handle is in. */
+static void *
+look_up(void *arg)
+{
+	while (!atomic_load(&is_swept))
+		sched_yield();
+	atomic_store(&waiter, syscall(SYS_gettid));
+	assert_int_equal(ca_handles_get(&handles, handle(1)), 7);
+	return NULL;
+}
+
+static bool
+keep_waiting(uint64_t word, void *ret_slept)
+{
+	atomic_store(&is_swept, true);
+	*(bool *)ret_slept = comes_to_sleep(&waiter);
+	return false;
+}
+
+static void
+test_who_waits_for_another_thread_sleeps(void **state)
+{
+	bool slept = false;
+	pthread_t thread;
+
+	put(1, 7);
+	assert_int_equal(pthread_create(&thread, NULL, look_up, NULL), 0);
+	ca_handles_scan(&handles, keep_waiting, &slept);
+	pthread_join(thread, NULL);
+	assert_true(slept);
+}
+
 int
 main(void)
 {
@@ -167,6 +206,7 @@ main(void)
 		T(test_random_use),
 		T(test_a_sweep_takes_each_leaver_once),
 		T(test_threads_do_not_disturb_each_other),
+		T(test_who_waits_for_another_thread_sleeps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
