@@ -370,6 +370,7 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 		ca_list_remove(&segment->hand);
 		r = ca_segment_return_locked(segment);
 		if (r) {
+			given += bytes - segment->bytes; /* of an extent, an end may have gone */
 			make_due_again(segment);
 			if (r == -EBUSY && ret_busy)
 				*ret_busy = true;

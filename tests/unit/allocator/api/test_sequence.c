@@ -176,6 +176,19 @@ test_memory_of_a_failed_context_is_not_lost(void **state)
 	assert_true(t.reused > 0);
 }
 
+/* Found by other seeds: what went before the driver's error was not counted. */
+static void
+test_a_trim_that_fails_says_what_went(void **state)
+{
+	const struct sequence_options options = {
+		.keys = 2, .mapped = true, .faults = true, .check_every = 16
+	};
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(105947, STEPS), &options, &t);
+	assert_true(t.reused > 0);
+}
+
 static int
 finish(void **state)
 {
@@ -199,6 +212,7 @@ main(void)
 		cmocka_unit_test(test_what_finishes_while_the_driver_is_asked_goes_back),
 		cmocka_unit_test(test_what_moves_in_vain_ends),
 		cmocka_unit_test(test_memory_of_a_failed_context_is_not_lost),
+		cmocka_unit_test(test_a_trim_that_fails_says_what_went),
 	};
 
 	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, finish);
