@@ -86,13 +86,22 @@ has_late(struct ca_space *space)
 	return ca_held_oldest_locked(space, CA_WAIT_ANY) || ca_context_mark_has_late_locked(space);
 }
 
+struct ladder {
+	uint64_t bytes; /* of the request; 0: not known */
+	bool segment;   /* it may be of that size */
+	unsigned busy_steps;
+	bool rejected; /* a limit was in the way, and then no more */
+	struct ca_patience patience, held_up, foreign;
+	bool seen; /* what the calling thread freed was asked for in vain */
+};
+
 /*
  * Frees of the calling thread can be told from later work no more, or wait for what somebody else
  * must let go on: the driver is asked, as long as work goes on that was submitted until now. 1:
  * something was settled; 0; -EBUSY: capture.
  */
 static int
-poll_on_device(struct ca_space *own, struct ca_patience *patience)
+poll_on_device(struct ca_space *own, struct ladder *ladder)
 {
 	struct ca_space *space;
 	int r = 0;
@@ -103,31 +112,31 @@ poll_on_device(struct ca_space *own, struct ca_patience *patience)
 		if (space->device != own->device)
 			continue;
 		held_up = ca_deferred_is_held_up_locked(space);
-		if (held_up || has_late(space))
-			r = ca_await_any_locked(space, held_up, patience);
+		if (!held_up && !has_late(space))
+			continue;
+		ladder->seen = true;
+		r = ca_await_any_locked(space, held_up,
+					held_up ? &ladder->held_up : &ladder->patience);
 	}
 	return r;
 }
 
 /* The same for what waits for other contexts, of which natively the program knew the end. */
 static int
-poll_foreign(struct ca_space *own, struct ca_patience *patience)
+poll_foreign(struct ca_space *own, struct ladder *ladder)
 {
 	struct ca_space *space;
 	int r = 0;
 
+	ladder->seen = true;
+	if (ca_limit_excludes_locked(own, ladder->bytes, ladder->segment))
+		return 0;
 	for (space = own->heap->spaces; space && !r; space = space->next)
-		if (space->device == own->device &&
+		if (space->device == own->device && !ca_deferred_is_held_up_locked(space) &&
 		    ca_context_mark_has_own_locked(space, CA_WAIT_EXACT))
-			r = ca_await_any_locked(space, true, patience);
+			r = ca_await_any_locked(space, true, &ladder->foreign);
 	return r;
 }
-
-struct ladder {
-	unsigned busy_steps;
-	bool rejected; /* a limit was in the way, and then no more */
-	struct ca_patience patience, foreign;
-};
 
 /*
  * Waits for the oldest free of the calling thread on the device, or surrenders a segment. 1:
@@ -141,15 +150,16 @@ wait_locked(struct ca_space *space, struct ladder *ladder)
 	int r;
 
 	ca_oom_tried.waits++;
+	ladder->seen = false;
 	r = wait_on_device(space, &foreign);
 	if (!r)
-		r = poll_on_device(space, &ladder->patience);
+		r = poll_on_device(space, ladder);
 	if (r)
 		return r;
 	for (other = space->heap->spaces; other; other = other->next)
 		if (other->device == space->device && ca_release_own_locked(other))
 			return 1;
-	return foreign ? poll_foreign(space, &ladder->foreign) : 0;
+	return foreign ? poll_foreign(space, ladder) : 0;
 }
 
 /* Steps grow from 20 us to 20 ms. */
@@ -312,12 +322,20 @@ static int
 look_again(struct ca_space *space, uint64_t generation, struct ladder *ladder)
 {
 	struct ca_device *device = space->device;
-	struct snapshot snapshot = { generation, !has_own_group(space->heap, device) };
+	struct snapshot snapshot = { .generation = generation };
 	int r = wait_locked(space, ladder);
 
 	if (r)
 		return r;
+	snapshot.unseen = !ladder->seen;
 	return settled_locked(space->heap, device, &snapshot);
+}
+
+/* Nothing is waited for any more. */
+static void
+lose_patience(struct ladder *ladder)
+{
+	ladder->patience.over = ladder->held_up.over = ladder->foreign.over = true;
 }
 
 /* One round of giving back. True: something may have changed, ask the driver again. `last`: nobody
@@ -331,7 +349,8 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, bool l
 	bool busy = false;
 	int r;
 
-	ladder->patience.over |= last;
+	if (last)
+		lose_patience(ladder);
 	ca_extent_leave_locked(space);
 	if (ca_release_locked(space, wanted, &ladder->patience, &busy))
 		return true;
@@ -365,7 +384,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	uint64_t exact = ca_budget_exact(space, bytes), expands;
-	struct ladder ladder = { 0 };
+	struct ladder ladder = { .bytes = bytes, .segment = true };
 	struct ca_rounds rounds = { 0 };
 	bool again = false, rejected;
 	int r;
@@ -437,7 +456,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 {
 	struct ca_heap *heap = space->heap;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
-	struct ladder ladder = { .patience.over = rounds->over };
+	struct ladder ladder = { .bytes = bytes, .segment = segment };
 	uint64_t wanted = bytes;
 
 	if (!ca_oom_goes_on_locked(space, bytes, segment, rounds))
@@ -445,6 +464,8 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 	if (!bytes)
 		wanted = rounds->late ? CA_SIZE_MAX
 				      : UNKNOWN_STEP * (1 + rounds->n / ROUNDS_OF_A_STEP);
+	if (rounds->over)
+		lose_patience(&ladder);
 	ca_release_reset_rejected_locked(space->device);
 	while (!given && !busy) {
 		uint64_t generation = generation_now(space->device);

@@ -292,6 +292,34 @@ another_context_is_soon_done_with_one_of_two(void)
 	other_context(true);
 }
 
+static void
+take_long(void *ignored)
+{
+	for (unsigned i = 0; i < 50; i++)
+		order_sleep(500 * 1000);
+}
+
+/* More memory is cached, and goes back first. */
+static void
+a_callback_takes_long(void)
+{
+	CUdeviceptr x, y, cached;
+
+	begin();
+	cached = order_take(BIG);
+	x = order_take(BIG);
+	order_use(cached, 1, s);
+	order_use(x, 2, r);
+	OK(cuStreamSynchronize(s));
+	OK(cuStreamSynchronize(r));
+	order_give(cached);
+	OK(cuLaunchHostFunc(r, take_long, NULL));
+	order_give(x);
+	y = take_wanted();
+	EXPECT(y);
+	end(y);
+}
+
 /* Another context copied to a whole segment, and works on: that goes back, and nobody waits. */
 static void
 another_context_works_on(void)
@@ -329,6 +357,7 @@ static const struct order_case short_cases[] = {
 	{ "another_context_is_soon_done", another_context_is_soon_done },
 	{ "another_context_is_soon_done_with_one_of_two",
 	  another_context_is_soon_done_with_one_of_two },
+	{ "a_callback_takes_long", a_callback_takes_long },
 	{ "another_context_works_on", another_context_works_on },
 	{ "while_another_thread_keeps_the_device_busy",
 	  while_another_thread_keeps_the_device_busy },

@@ -24,7 +24,7 @@ def cases():
 
 def go(case, preload, **env):
     done = run([PROGRAM, case], preload=preload, timeout=100, SIMCUDA_RACES="abort", SIMCUDA_MEM="320M",
-               SIMCUDA_DEADLOCK="20000", CACHEALLOC_LOG="error", **env)
+               SIMCUDA_DEADLOCK="40000", CACHEALLOC_LOG="error", **env)
     quiet = [line for line in done.stderr.splitlines() if "SIMCUDA_JITTER=" not in line]
     assert done.returncode == 0 and not quiet, (case, env, done.returncode, done.stderr[-3000:])
 

@@ -63,9 +63,9 @@ test_ladder_other_space(void **state)
 }
 
 /* On a full device a block is freed that work of another context may use, which ends `work_ns`
- * later; then the same is needed. Its segment cannot go back. */
+ * later; then `size` is needed. Its segment cannot go back. */
 static int
-need_behind_foreign_work(struct fixture *f, uint64_t work_ns)
+need_behind_foreign_work(struct fixture *f, uint64_t work_ns, uint64_t size)
 {
 	uint64_t address;
 
@@ -84,7 +84,7 @@ need_behind_foreign_work(struct fixture *f, uint64_t work_ns)
 	fixture_alloc(f, 18 * MIB);
 	ca_model_submit(f->model);
 	fixture_free(f, address);
-	return ca_alloc(f->space, 18 * MIB, &address);
+	return ca_alloc(f->space, size, &address);
 }
 
 /* Natively the memory was there at once: so it is asked for as long as work ends every ten seconds.
@@ -94,12 +94,18 @@ test_the_mark_of_another_context_arrives(void **state)
 {
 	struct fixture f;
 
-	assert_int_equal(need_behind_foreign_work(&f, 2 * 1000 * 1000), 0);
+	assert_int_equal(need_behind_foreign_work(&f, 2 * 1000 * 1000, 18 * MIB), 0);
 	fixture_stop(&f);
-	assert_int_equal(need_behind_foreign_work(&f, (uint64_t)9e9), 0);
+	assert_int_equal(need_behind_foreign_work(&f, (uint64_t)9e9, 18 * MIB), 0);
 	fixture_stop(&f);
-	assert_int_equal(need_behind_foreign_work(&f, (uint64_t)1e12), CA_DRIVER_OUT_OF_MEMORY);
+	assert_int_equal(need_behind_foreign_work(&f, (uint64_t)1e12, 18 * MIB),
+			 CA_DRIVER_OUT_OF_MEMORY);
 	assert_in_range(f.driver.clock_ns(f.model), (uint64_t)9e9, (uint64_t)130e9);
+	fixture_stop(&f);
+	/* what never fits waits for nothing */
+	assert_int_equal(need_behind_foreign_work(&f, (uint64_t)1e12, 40 * MIB),
+			 CA_DRIVER_OUT_OF_MEMORY);
+	assert_in_range(f.driver.clock_ns(f.model), 0, (uint64_t)1e9);
 	fixture_stop(&f);
 }
 
