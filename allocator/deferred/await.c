@@ -33,9 +33,11 @@ enum {
 };
 
 /* In a quiet space nothing but the end of all tells that work goes on, and nobody but the host or
- * another process could hold it up. Nor does a callback that waits behind a kernel. */
+ * another process could hold it up. A callback may wait behind a long kernel; or it needs a lock
+ * that the caller has. */
 static const uint64_t PATIENCE_NS = (uint64_t)CA_PATIENCE_S * 1000 * 1000 * 1000,
-		      PATIENCE_QUIET_NS = (uint64_t)60 * 1000 * 1000 * 1000;
+		      PATIENCE_QUIET_NS = (uint64_t)60 * 1000 * 1000 * 1000,
+		      PATIENCE_HELD_UP_NS = (uint64_t)30 * 1000 * 1000 * 1000;
 
 static bool
 needs_context(struct ca_space *space, uint64_t bound)
@@ -222,8 +224,9 @@ patience_ns(const struct wait *wait)
 {
 	if (CA_EXPOSURE_FORCED) /* a test that comes to the end of the memory all the time */
 		return UNKNOWN_NS;
-	return wait->held_up || ca_order_is_quiet(&wait->space->order) ? PATIENCE_QUIET_NS
-								       : PATIENCE_NS;
+	if (wait->held_up)
+		return PATIENCE_HELD_UP_NS;
+	return ca_order_is_quiet(&wait->space->order) ? PATIENCE_QUIET_NS : PATIENCE_NS;
 }
 
 /* False: it was in vain for too long. */

@@ -213,7 +213,7 @@ struct ca_patience {
 int ca_await_patiently_locked(struct ca_space *space, uint64_t bound, struct ca_patience *patience);
 /* The same until memory became available on the device, by this or another thread: 1. 0: it did
  * not; -EBUSY. `exact`: also for what the driver's own free would have waited for: of other
- * contexts, or for a minute where somebody else must let it go on. */
+ * contexts, or for half a minute where somebody else must let it go on. */
 int ca_await_any_locked(struct ca_space *space, bool exact, struct ca_patience *patience);
 
 /* ---- graph.c: memory that graphs may use */
