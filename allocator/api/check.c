@@ -35,6 +35,17 @@ claim(struct walk *walk, bool holds, const char *reason)
 	return holds;
 }
 
+/* A held block and its neighbour are all that has to be merged. Once another stream has got the
+ * record of the one that held them nobody waits for it (`followed`). They are finished then, and
+ * the next settle merges them. */
+static bool
+is_merged(const struct ca_block *block, const struct ca_block *next)
+{
+	return !ca_block_is_mergeable(block, next) ||
+	       (block->state == CA_BLOCK_STREAM_HELD && ca_user_is_done(&block->user) &&
+		ca_user_is_done(&next->user));
+}
+
 /* The users of the block. */
 static void
 users_check(struct walk *walk, const struct ca_block *block)
@@ -51,7 +62,7 @@ users_check(struct walk *walk, const struct ca_block *block)
 	if (held && block->user.stream)
 		claim(walk, ca_held_record(&block->user)->space == block->segment->space,
 		      "a block waits for a stream of another space");
-	claim(walk, !held || !next || !ca_block_is_mergeable(block, next),
+	claim(walk, !held || !next || is_merged(block, next),
 	      "neighbours of the same users not merged");
 	for (i = 0; multi && i < multi->users.n; i++)
 		found += multi->users.user[i].stream == block->user.stream &&

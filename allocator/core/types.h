@@ -279,7 +279,7 @@ struct ca_group {
 	struct ca_list link;   /* space->pending, oldest first */
 	struct ca_list blocks; /* ca_block.waiting */
 	ca_mark mark;
-	uint64_t number; /* of the space, increasing */
+	uint64_t number; /* the device's generation when it was put there */
 	uint64_t bound;  /* of the stamps that the mark covers */
 	uint64_t thread; /* that freed all the blocks; 0: several */
 	bool late;       /* some of the blocks were freed long before the mark was recorded */
@@ -399,8 +399,7 @@ struct ca_space {
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
 	uint64_t due_bound; /* of the stamps of work that may use them */
 	uint64_t awaited;   /* unseen work was waited for up to this stamp, as far as it can be */
-	struct ca_list pending; /* ca_group.link */
-	uint64_t groups_made;
+	struct ca_list pending;        /* ca_group.link */
 	struct ca_list unmarked;       /* ca_block.waiting */
 	uint64_t unmarked_bound;       /* of the stamps of work that may use them */
 	struct ca_list graph_held;     /* ca_block.waiting: freed memory of captures */

@@ -245,9 +245,8 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 		group_drop(space, group);
 		return 0;
 	}
-	group->number = space->groups_made++;
+	group->number = space->device->generation++;
 	ca_list_insert(&space->pending, &group->link);
-	space->device->generation++;
 	return 0;
 }
 
@@ -390,14 +389,16 @@ ca_context_mark_poll_locked(struct ca_space *space)
 	return settled;
 }
 
-/* The oldest group that the calling thread freed. NULL: there is none, or others ask it. */
+/* The oldest group that the calling thread freed, with blocks. NULL: there is none, or others ask
+ * it. */
 static struct ca_group *
 group_own(struct ca_space *space, enum ca_wait which)
 {
 	uint64_t thread = ca_order_thread();
 
 	CA_LIST_EACH(struct ca_group, group, &space->pending, link)
-		if (group->thread == thread && (!group->late || which == CA_WAIT_ANY))
+		if (group->thread == thread && (!group->late || which == CA_WAIT_ANY) &&
+		    !ca_list_empty(&group->blocks))
 			return group;
 	return NULL;
 }

@@ -121,20 +121,33 @@ poll_on_device(struct ca_space *own, struct ladder *ladder)
 	return r;
 }
 
+/* Memory that the calling thread freed waits for other contexts only. `exact`: that was seen in a
+ * wait for one of its exact marks. A mark that was recorded later may cover what its own context
+ * was given since: once that has finished nothing else is in its way. */
+static bool
+waits_for_foreign(struct ca_space *space, bool exact)
+{
+	if (exact && ca_context_mark_has_own_locked(space, CA_WAIT_EXACT))
+		return !ca_deferred_is_held_up_locked(space);
+	return ca_context_mark_has_own_locked(space, CA_WAIT_ANY) &&
+	       ca_order_has_finished(space, ca_order_space_bound(space));
+}
+
 /* The same for what waits for other contexts, of which natively the program knew the end. */
 static int
-poll_foreign(struct ca_space *own, struct ladder *ladder)
+poll_foreign(struct ca_space *own, bool exact, struct ladder *ladder)
 {
 	struct ca_space *space;
 	int r = 0;
 
-	ladder->seen = true;
-	if (ca_limit_excludes_locked(own, ladder->bytes, ladder->segment))
-		return 0;
-	for (space = own->heap->spaces; space && !r; space = space->next)
-		if (space->device == own->device && !ca_deferred_is_held_up_locked(space) &&
-		    ca_context_mark_has_own_locked(space, CA_WAIT_EXACT))
-			r = ca_await_any_locked(space, true, &ladder->foreign);
+	for (space = own->heap->spaces; space && !r; space = space->next) {
+		if (space->device != own->device || !waits_for_foreign(space, exact))
+			continue;
+		ladder->seen = true;
+		if (ca_limit_excludes_locked(own, ladder->bytes, ladder->segment))
+			return 0;
+		r = ca_await_any_locked(space, true, &ladder->foreign);
+	}
 	return r;
 }
 
@@ -159,7 +172,8 @@ wait_locked(struct ca_space *space, struct ladder *ladder)
 	for (other = space->heap->spaces; other; other = other->next)
 		if (other->device == space->device && ca_release_own_locked(other))
 			return 1;
-	return foreign ? poll_foreign(space, ladder) : 0;
+	ladder->seen |= foreign;
+	return poll_foreign(space, foreign, ladder);
 }
 
 /* Steps grow from 20 us to 20 ms. */

@@ -189,6 +189,30 @@ test_a_trim_that_fails_says_what_went(void **state)
 	assert_true(t.reused > 0);
 }
 
+/* Found by other seeds: it waits for another context's work. */
+static void
+test_memory_with_a_late_mark_is_to_be_had(void **state)
+{
+	const struct sequence_options mapped = { .keys = 3, .mapped = true, .check_every = 16 };
+	const struct sequence_options any = { .keys = 4, .check_every = 16 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(236256, STEPS), &mapped, &t);
+	sequence_run(source_seed(234487, STEPS), &any, &t);
+	assert_true(t.ooms > 0);
+}
+
+/* Found by other seeds: a new stream has the record of one that was followed. */
+static void
+test_a_streams_record_is_another_streams_before_its_blocks_are_settled(void **state)
+{
+	const struct sequence_options options = { .keys = 3, .mapped = true, .check_every = 1 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(206407, STEPS), &options, &t);
+	assert_true(t.reused > 0);
+}
+
 static int
 finish(void **state)
 {
@@ -213,6 +237,9 @@ main(void)
 		cmocka_unit_test(test_what_moves_in_vain_ends),
 		cmocka_unit_test(test_memory_of_a_failed_context_is_not_lost),
 		cmocka_unit_test(test_a_trim_that_fails_says_what_went),
+		cmocka_unit_test(test_memory_with_a_late_mark_is_to_be_had),
+		cmocka_unit_test(
+			test_a_streams_record_is_another_streams_before_its_blocks_are_settled),
 	};
 
 	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, finish);
