@@ -195,9 +195,9 @@ void ca_submit_serial(struct ca_stream *stream);
  * ca_submit_end). NULL: of a stream that is not known. */
 void ca_submit_foreign(struct ca_space *space, const struct ca_stream *stream);
 
-/* Before a capture begins: marks what is exposed in every space and has no mark. While anything
- * captures none can be recorded, and a stream that captures cannot even be waited for by the host.
- */
+/* Before a capture begins: marks what is exposed in every space and has no mark, and waits for what
+ * this thread cannot mark. While anything captures none can be recorded, and neither a stream that
+ * captures nor another thread's own can even be waited for by the host. */
 void ca_order_mark_before_capture(struct ca_heap *heap);
 
 /* ---- what the program's own calls teach */

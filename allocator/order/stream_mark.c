@@ -407,20 +407,6 @@ ca_order_mark_exposed(struct ca_space *space)
 	}
 }
 
-/* Exposed memory of a thread that has ended, or on a full device: no mark can be had, and in a
- * capture no wait. */
-static void
-wait_for_lost(struct ca_space *space)
-{
-	struct ca_stream_record *record;
-	unsigned at;
-
-	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
-		if (atomic_load(&record->lost) || atomic_load(&record->unmade))
-			ca_order_wait_hard(&(struct ca_user){ &record->stream,
-							      atomic_load(&record->exposed) });
-}
-
 static bool
 is_nameable(struct ca_stream_record *record)
 {
@@ -431,6 +417,21 @@ is_nameable(struct ca_stream_record *record)
 	nameable = ca_record_is_nameable_ordered(record);
 	ca_order_unlock(order);
 	return nameable;
+}
+
+/* Exposed memory of a thread's own stream, which only that thread could mark and may have ended, or
+ * on a full device: no mark can be had, and in a capture no wait. */
+static void
+wait_for_unmarked(struct ca_space *space)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
+		if (atomic_load(&record->lost) || atomic_load(&record->unmade) ||
+		    !is_nameable(record))
+			ca_order_wait_hard(&(struct ca_user){ &record->stream,
+							      atomic_load(&record->exposed) });
 }
 
 void
@@ -478,6 +479,6 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 	for (; space; space = space->next) { /* spaces are never freed */
 		ca_order_mark_exposed(space);
 		ca_order_mark_busy(space); /* in the capture the ladder may have to wait for it */
-		wait_for_lost(space);
+		wait_for_unmarked(space);
 	}
 }

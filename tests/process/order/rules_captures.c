@@ -2,6 +2,8 @@
 /* Rules 7 and 17 (T6, T16): captures, launches of graphs, and memory that only a graph knows. */
 #include "tests/process/order/rules.h"
 
+#include <stdatomic.h>
+
 static CUstream s, r, q;
 static CUdeviceptr out;
 static volatile bool stop;
@@ -139,6 +141,52 @@ the_only_stream_captures(void)
 	OK(cuStreamEndCapture(s, &graph));
 	OK(cuGraphDestroy(graph));
 	order_give(x);
+	order_end();
+}
+
+static _Atomic CUdeviceptr handed;
+static CUevent filled;
+
+/* Number 1 hands out what its own stream, the only one so far, still fills, and stays. The stream
+ * that captures comes after that by the program's event, the other one does not. */
+static void
+fill_or_capture(int number)
+{
+	CUgraph graph;
+	CUdeviceptr x;
+
+	if (number) {
+		x = order_take(BIG);
+		order_fill(x, 1, 40 * LONG, CU_STREAM_PER_THREAD);
+		OK(cuEventRecord(filled, CU_STREAM_PER_THREAD));
+		atomic_store(&handed, order_again(x, BIG));
+		while (atomic_load(&handed))
+			order_sleep(10);
+		return;
+	}
+	while (!(x = atomic_load(&handed)))
+		order_sleep(10);
+	q = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	OK(cuStreamWaitEvent(q, filled, 0));
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	order_fill(out, 1, 0, q);
+	order_use(x, 2, r);
+	OK(cuStreamEndCapture(q, &graph));
+	OK(cuGraphDestroy(graph));
+	order_give(x);
+	atomic_store(&handed, 0);
+}
+
+/* Nobody but the thread itself could mark its own stream before the capture, and in the capture
+ * nobody can wait for it. */
+static void
+a_capture_beside_anothers_own_stream(void)
+{
+	order_start();
+	out = order_take(BIG);
+	filled = order_event();
+	order_threads(2, fill_or_capture);
 	order_end();
 }
 
@@ -453,6 +501,7 @@ const struct order_case rules_captures[] = {
 	{ "t6_guards_run_while_another_stream_captures", guards_run_while_another_stream_captures },
 	{ "t6_the_old_user_captures", the_old_user_captures },
 	{ "t6_the_only_stream_captures", the_only_stream_captures },
+	{ "t6_a_capture_beside_anothers_own_stream", a_capture_beside_anothers_own_stream },
 	{ "t6_the_old_user_joins_a_capture", the_old_user_joins_a_capture },
 	{ "t6_free_and_take_while_capturing", free_and_take_while_capturing },
 	{ "t6_a_capture_ends_with_its_stream", a_capture_ends_with_its_stream },

@@ -213,6 +213,18 @@ test_a_streams_record_is_another_streams_before_its_blocks_are_settled(void **st
 	assert_true(t.reused > 0);
 }
 
+/* Found by other seeds: what was exposed of another thread's own stream had no mark in a capture.
+ */
+static void
+test_a_capture_begins_beside_anothers_own_stream(void **state)
+{
+	const struct sequence_options options = { .keys = 3, .mapped = true, .check_every = 16 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(217578, STEPS), &options, &t);
+	assert_true(t.captures);
+}
+
 static int
 finish(void **state)
 {
@@ -240,6 +252,7 @@ main(void)
 		cmocka_unit_test(test_memory_with_a_late_mark_is_to_be_had),
 		cmocka_unit_test(
 			test_a_streams_record_is_another_streams_before_its_blocks_are_settled),
+		cmocka_unit_test(test_a_capture_begins_beside_anothers_own_stream),
 	};
 
 	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, finish);

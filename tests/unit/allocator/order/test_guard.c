@@ -2,6 +2,8 @@
 /* Marks, the guard, polling and waiting. */
 #include "tests/unit/allocator/order/scene.h"
 
+#include <pthread.h>
+
 /* ---- marks and the guard */
 
 static void
@@ -374,6 +376,37 @@ test_guards_go_on_in_a_capture(void **state)
 	order_stop(&scene.f);
 }
 
+static void *
+expose_own(void *arg)
+{
+	struct scene *scene = arg;
+
+	ca_model_stream_set_private(scene->f.model, HANDLE(0));
+	scene->s = order_open_kind(&scene->f, 0, CA_STREAM_PER_THREAD);
+	scene_free_memory(scene);
+	scene_expose(scene);
+	return NULL;
+}
+
+/* It was exposed while its stream was alone. In the capture no mark of it can be had, and the host
+ * cannot wait for the context. */
+static void
+test_a_submission_in_a_capture_comes_after_what_is_exposed_of_anothers_own_stream(void **state)
+{
+	struct scene scene;
+	pthread_t thread;
+
+	scene.order = order_start(&scene.f);
+	assert_int_equal(pthread_create(&thread, NULL, expose_own, &scene), 0);
+	pthread_join(thread, NULL);
+	scene.r = order_open(&scene.f, 1);
+	ca_order_mark_before_capture(scene.f.heap);
+	ca_model_set_capturing(scene.f.model, true);
+	order_launch(&scene.f, scene.r);
+	assert_true(order_behind(&scene.f, scene.r, 0) >= scene.work);
+	order_stop(&scene.f);
+}
+
 /* ---- polling and waiting */
 
 static void
@@ -501,6 +534,8 @@ main(void)
 			test_no_set_of_failures_lets_a_submission_go_unordered_unless_all_fail),
 		cmocka_unit_test(test_a_capture_in_the_way_of_a_mark_ends_exactness_not_safety),
 		cmocka_unit_test(test_guards_go_on_in_a_capture),
+		cmocka_unit_test(
+			test_a_submission_in_a_capture_comes_after_what_is_exposed_of_anothers_own_stream),
 		cmocka_unit_test(test_a_poll_asks_the_oldest_first_and_marks_what_is_armed),
 		cmocka_unit_test(test_a_poll_that_fails_loses_the_stream_and_says_so),
 		cmocka_unit_test(test_a_wait_is_for_exactly_the_user),
