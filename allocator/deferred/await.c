@@ -306,7 +306,7 @@ ca_await_patiently_locked(struct ca_space *space, uint64_t bound, struct ca_pati
 
 /* Nobody must let it go on any more: it can be waited for. */
 static bool
-let_go(const struct wait *wait)
+was_held_up(const struct wait *wait)
 {
 	return wait->held_up && !ca_deferred_is_held_up_locked(wait->space);
 }
@@ -325,7 +325,7 @@ query_any(struct wait *wait)
 				query_streams(other);
 	finished = query(wait) && !ca_unmarked_waits_elsewhere_locked(space) &&
 		   !(wait->exact && ca_context_mark_has_own_locked(space, CA_WAIT_ANY));
-	return finished || let_go(wait) || space->device->generation != wait->generation;
+	return finished || was_held_up(wait) || space->device->generation != wait->generation;
 }
 
 int
@@ -342,7 +342,7 @@ ca_await_any_locked(struct ca_space *space, bool exact, struct ca_patience *pati
 	wait.generation = space->device->generation;
 	r = await(&wait, patience, query_any);
 	ca_context_mark_poll_locked(space);
-	if (space->device->generation != wait.generation || let_go(&wait))
+	if (space->device->generation != wait.generation || was_held_up(&wait))
 		return 1;
 	return r == -EBUSY ? r : 0;
 }

@@ -347,7 +347,7 @@ look_again(struct ca_space *space, uint64_t generation, struct ladder *ladder)
 
 /* Nothing is waited for any more. */
 static void
-lose_patience(struct ladder *ladder)
+end_patience(struct ladder *ladder)
 {
 	ladder->patience.over = ladder->held_up.over = ladder->foreign.over = true;
 }
@@ -364,7 +364,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, bool l
 	int r;
 
 	if (last)
-		lose_patience(ladder);
+		end_patience(ladder);
 	ca_extent_leave_locked(space);
 	if (ca_release_locked(space, wanted, &ladder->patience, &busy))
 		return true;
@@ -479,7 +479,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 		wanted = rounds->late ? CA_SIZE_MAX
 				      : UNKNOWN_STEP * (1 + rounds->n / ROUNDS_OF_A_STEP);
 	if (rounds->over)
-		lose_patience(&ladder);
+		end_patience(&ladder);
 	ca_release_reset_rejected_locked(space->device);
 	while (!given && !busy) {
 		uint64_t generation = generation_now(space->device);
