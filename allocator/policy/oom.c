@@ -133,7 +133,7 @@ waits_for_foreign(struct ca_space *space, bool exact)
 	       ca_order_has_finished(space, ca_order_space_bound(space));
 }
 
-/* The same for what waits for other contexts, of which natively the program knew the end. */
+/* As above, for what waits for other contexts: natively the program knew the end of that. */
 static int
 poll_foreign(struct ca_space *own, bool exact, struct ladder *ladder)
 {

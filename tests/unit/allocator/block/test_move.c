@@ -3,8 +3,6 @@
  */
 #include "tests/unit/allocator/block/moves.h"
 
-#include "allocator/api/oom_report.h"
-
 static void
 test_two_holes_serve_one_request(void **state)
 {
@@ -350,37 +348,6 @@ test_what_is_never_unmapped_is_not_asked_for_ever(void **state)
 	fixture_stop(&f);
 }
 
-/* Memory that was to move, and is put back since a limit leaves no room, is no news: the one stream
- * of a quiet space is asked, and what it used goes back. */
-static void
-test_what_moves_in_vain_is_no_change(void **state)
-{
-	struct scene scene;
-	struct fixture *f = &scene.f;
-	struct ca_report report;
-	uint64_t a, gap, x;
-
-	moves_defaults(f, 1000);
-	f->config.limit.bytes = 40 * MIB;
-	scene_start(&scene, 1);
-	a = fixture_alloc(f, 10 * MIB);
-	fixture_alloc(f, 10 * MIB - 512 * KIB);
-	gap = fixture_alloc(f, MIB + 512 * KIB);
-	fixture_alloc(f, 9 * MIB);
-	fixture_free(f, gap);
-	launch(&scene, S);
-	assert_int_equal(ca_free_async(f->heap, a, scene.s), 0);
-	finish(&scene, S);
-	assert_int_equal(held(f), 30 * MIB);
-	assert_int_equal(ca_alloc(f->space, 21 * MIB, &x), CA_DRIVER_OUT_OF_MEMORY);
-	ca_report_fill(f->space, 21 * MIB, &report);
-	assert_true(report.tried.attempts < 10);
-	assert_int_equal(held(f), 20 * MIB);
-	fixture_check(f);
-	ca_order_last_stream = NULL;
-	fixture_stop(f);
-}
-
 static struct ca_space *hungry;
 
 static void
@@ -602,7 +569,6 @@ main(void)
 		cmocka_unit_test(test_in_a_capture_nothing_moves),
 		cmocka_unit_test(test_within_a_limit_memory_moves),
 		cmocka_unit_test(test_what_is_never_unmapped_is_not_asked_for_ever),
-		cmocka_unit_test(test_what_moves_in_vain_is_no_change),
 		cmocka_unit_test(test_what_is_on_its_way_is_within_the_limit),
 		cmocka_unit_test(test_at_the_end_of_memory_it_moves),
 		cmocka_unit_test(test_what_fits_nowhere_goes_back),

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that moves, and driver calls that fail; and the context ends meanwhile. */
+/* Memory that moves, and driver calls that fail, or a limit leaves no room; and the context ends
+ * meanwhile. */
 #include "tests/unit/allocator/block/moves.h"
 
 #include <errno.h>
+
+#include "allocator/api/oom_report.h"
 
 /* Nothing is lost, and nothing is mapped in the end. */
 static void
@@ -287,12 +290,44 @@ test_a_dead_space_has_no_blocks(void **state)
 	fixture_stop(&f);
 }
 
+/* Memory that was to move, and is put back since a limit leaves no room, is no news: the one stream
+ * of a quiet space is asked, and what it used goes back. */
+static void
+test_what_moves_in_vain_is_no_change(void **state)
+{
+	struct scene scene;
+	struct fixture *f = &scene.f;
+	struct ca_report report;
+	uint64_t a, gap, x;
+
+	moves_defaults(f, 1000);
+	f->config.limit.bytes = 40 * MIB;
+	scene_start(&scene, 1);
+	a = fixture_alloc(f, 10 * MIB);
+	fixture_alloc(f, 10 * MIB - 512 * KIB);
+	gap = fixture_alloc(f, MIB + 512 * KIB);
+	fixture_alloc(f, 9 * MIB);
+	fixture_free(f, gap);
+	launch(&scene, S);
+	assert_int_equal(ca_free_async(f->heap, a, scene.s), 0);
+	finish(&scene, S);
+	assert_int_equal(held(f), 30 * MIB);
+	assert_int_equal(ca_alloc(f->space, 21 * MIB, &x), CA_DRIVER_OUT_OF_MEMORY);
+	ca_report_fill(f->space, 21 * MIB, &report);
+	assert_true(report.tried.attempts < 10);
+	assert_int_equal(held(f), 20 * MIB);
+	fixture_check(f);
+	ca_order_last_stream = NULL;
+	fixture_stop(f);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_call_of_a_move_fails_in_turn),
 		cmocka_unit_test(test_a_failure_to_move_passes),
+		cmocka_unit_test(test_what_moves_in_vain_is_no_change),
 		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
 		cmocka_unit_test(test_the_context_ends_in_a_move),
 		cmocka_unit_test(test_the_context_ends_while_memory_goes),
