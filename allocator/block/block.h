@@ -357,8 +357,9 @@ void ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 /* Unmaps addresses of memory that has moved, as far as nobody uses them any more. Leaves the lock.
  */
 void ca_extent_leave_locked(struct ca_space *space);
-/* The same of all that is finished in fact: every stream is asked first. */
-void ca_extent_leave_finished_locked(struct ca_space *space);
+/* The same of all that is finished in fact: every stream is asked first. An error of the driver:
+ * something of it is mapped there still. */
+int ca_extent_leave_finished_locked(struct ca_space *space);
 /* Mapping took more than its share of the time lately: nothing moves. */
 bool ca_extent_is_late(const struct ca_space *space);
 /* Of a FREE block: whole handles inside that could go back, from above, and just enough for

@@ -330,8 +330,10 @@ ca_extent_return_locked(struct ca_segment *segment)
 	space->in_hand++;
 	untold = segment->retired ? space->untold : 0;
 	/* memory is gone when it is mapped nowhere, and counts until then */
-	ca_extent_leave_finished_locked(space);
-	r = space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED) ? -EINPROGRESS : 0;
+	r = ca_extent_leave_finished_locked(space);
+	if (!r && space->is_leaving)
+		r = -EINPROGRESS;
+	r = CA_MUTANT(LEFT_UNCOUNTED) ? 0 : r;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
 	if (!r && untold)

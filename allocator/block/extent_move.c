@@ -377,19 +377,19 @@ unmap(struct ca_space *space, struct ca_segment *segment)
 }
 
 /* The end of the space may take out of the list what waits there: the thread has one handle in its
- * hand at a time. False: the driver did not unmap the first one. */
-static bool
+ * hand at a time. */
+static int
 unmap_all(struct ca_space *space, struct ca_list *left)
 {
-	bool any = false;
 	int r = 0;
 
 	while (!r && !ca_list_empty(left)) {
 		r = unmap(space, CA_CONTAINER_OF(left->next, struct ca_segment, hand));
-		any |= !r;
+		/* where nothing goes, who waits for a change need not look again */
+		space->device->generation += !r;
 	}
 	ca_list_splice(&space->leaving, left);
-	return any;
+	return r;
 }
 
 static void
@@ -416,45 +416,45 @@ ca_extent_leave_dead_locked(struct ca_space *space)
 	}
 }
 
-static void
+static int
 leave(struct ca_space *space, bool asks)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_list left;
 	uint64_t begin_ns;
+	int r;
 
 	if (space->is_leaving || ca_list_empty(&space->leaving) ||
 	    (space->poisoned && !space->dead))
-		return;
+		return 0;
 	if (asks)
 		poll_streams(space);
 	take_left(space, &left);
 	if (ca_list_empty(&left))
-		return;
+		return 0;
 	space->is_leaving = true;
 	space->in_hand++;
 	begin_ns = driver->clock_ns(driver->self);
-	/* where nothing goes, who waits for a change need not look again */
-	if (unmap_all(space, &left))
-		space->device->generation++;
+	r = unmap_all(space, &left);
 	if (space->dead)
 		ca_extent_leave_dead_locked(space);
 	ca_extent_note_locked(space, begin_ns, driver->clock_ns(driver->self));
 	space->in_hand--;
 	space->is_leaving = false;
+	return r;
 }
 
 void
 ca_extent_leave_locked(struct ca_space *space)
 {
 	/* where blocks wait for streams, these are asked because of them */
-	leave(space, !space->stream_held_blocks);
+	(void)leave(space, !space->stream_held_blocks);
 }
 
 /* Where it has come to, memory may be free by what a stream that waited for another has finished;
  * then the other one, which alone may use the old addresses, has not been asked. */
-void
+int
 ca_extent_leave_finished_locked(struct ca_space *space)
 {
-	leave(space, true);
+	return leave(space, true);
 }

@@ -140,6 +140,17 @@ give_back(struct world *w)
 	reference_check(w);
 }
 
+/* Only a thread itself can ask its own per-thread stream. */
+static void
+trim_as_actor(void *arg)
+{
+	struct world *w = arg;
+	unsigned i;
+
+	for (i = 0; i < SPACES; i++)
+		ca_auto_trim(w->spaces[i], true);
+}
+
 static void
 check_nothing_left(struct world *w)
 {
@@ -148,8 +159,8 @@ check_nothing_left(struct world *w)
 
 	if (w->config.max_cached_bytes != UINT64_MAX && !w->config.min_reserve_bytes &&
 	    !w->failing && !w->counting) {
-		ca_auto_trim(w->spaces[0], true);
-		ca_auto_trim(w->spaces[1], true);
+		for (i = 0; i < w->actors; i++)
+			actors_do(i, trim_as_actor, w);
 		require(reference_stats(w).reserved_bytes.current <= w->config.max_cached_bytes,
 			"more is cached than max_cached_mb");
 	}

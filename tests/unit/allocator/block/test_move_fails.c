@@ -41,6 +41,40 @@ test_each_call_of_a_move_fails_in_turn(void **state)
 			}
 }
 
+/* The driver unmaps nothing where memory was moved from. */
+static void
+stick(void *arg, enum ca_model_function function, bool end)
+{
+	struct fixture *f = arg;
+
+	if (function == CA_MODEL_RANGE_UNMAP && !end)
+		ca_model_fail(f->model, function, f->space->is_leaving, false, 999);
+}
+
+/* Memory that is mapped at its old place still has not gone back, wherever else it was unmapped. */
+static void
+test_what_is_not_unmapped_where_it_was_stays_reserved(void **state)
+{
+	struct fixture f;
+	uint64_t at[4], x;
+
+	moves_start(&f, 0);
+	two_holes(&f, at);
+	ca_model_set_observer(f.model, stick, &f);
+	x = fixture_alloc(&f, 20 * MIB);
+	fixture_free(&f, x);
+	ca_trim(f.heap, 0);
+	assert_int_equal(held(&f), 40 * MIB);
+	assert_int_equal(fixture_stats(&f).reserved_bytes.current, held(&f));
+	ca_model_set_observer(f.model, NULL, NULL);
+	ca_model_fail(f.model, CA_MODEL_RANGE_UNMAP, 0, false, 0);
+	ca_trim(f.heap, 0);
+	assert_int_equal(fixture_stats(&f).reserved_bytes.current, held(&f));
+	assert_int_equal(held(&f), 20 * MIB);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
 /* The next one moves again. */
 static void
 test_a_failure_to_move_passes(void **state)
@@ -326,6 +360,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_call_of_a_move_fails_in_turn),
+		cmocka_unit_test(test_what_is_not_unmapped_where_it_was_stays_reserved),
 		cmocka_unit_test(test_a_failure_to_move_passes),
 		cmocka_unit_test(test_what_moves_in_vain_is_no_change),
 		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
