@@ -319,12 +319,13 @@ take_in_capture(struct ca_space *space, uint64_t bytes, struct ca_block **ret_bl
 	int r = 0;
 
 	ca_oom_begin(true);
-	*ret_block = take_whole(space, segment_bytes);
-	do
+	do {
+		*ret_block = take_whole(space, segment_bytes);
 		r = *ret_block ? 0 : take_own(space, segment_bytes, bytes, ret_block);
-	while (r == CA_DRIVER_OUT_OF_MEMORY && ca_oom_goes_on_locked(space, bytes, true, &rounds) &&
-	       (ca_oom_release_pools_locked(space) ||
-		ca_oom_release_busy_locked(space, segment_bytes, &patience)));
+	} while (r == CA_DRIVER_OUT_OF_MEMORY &&
+		 ca_oom_goes_on_locked(space, bytes, true, &rounds) &&
+		 (ca_oom_release_pools_locked(space) ||
+		  ca_oom_release_busy_locked(space, segment_bytes, &patience)));
 	if (!r)
 		(*ret_block)->segment->captured = true;
 	return r;

@@ -199,10 +199,11 @@ void ca_oom_begin(bool capturing);
 /*
  * While something captures no mark can be recorded, and memory that was freed natively would be
  * free: whole segments without a live block go back, whatever may have used them, once all that
- * their context was given has finished. Returns bytes given back.
+ * their context was given has finished. True: some went back, or became due, which another thread
+ * may have given back by now.
  */
-uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes,
-				    struct ca_patience *patience);
+bool ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes,
+				struct ca_patience *patience);
 /* Spaces whose segments are left alone: a device has no memory for so many contexts. */
 enum { CA_SPACES_EXCEPT = 512 };
 struct ca_spaces {
@@ -253,9 +254,9 @@ uint64_t ca_release_pools_locked(const struct ca_device *device, uint64_t keep_b
 /* The same for a request that the driver has no memory for. True: some went back. */
 bool ca_oom_release_pools_locked(struct ca_space *space);
 /*
- * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
- * its marks and streams, and makes the segment due for return, which waits (deferred/await.c).
- * False: there is none.
+ * Takes what waits in one segment without a live block, all of it freed by the calling thread, or
+ * of a graph's by anybody, off its marks and streams, and makes the segment due for return, which
+ * waits (deferred/await.c). False: there is none.
  */
 bool ca_release_own_locked(struct ca_space *space);
 

@@ -382,7 +382,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, bool l
 	if (busy_passes(space, &ladder->busy_steps))
 		return true;
 	/* a capture began meanwhile: unlike the marks, the driver's free may still be asked */
-	return ca_oom_release_busy_locked(space, bytes, &ladder->patience) > 0;
+	return ca_oom_release_busy_locked(space, bytes, &ladder->patience);
 }
 
 /* By a limit of the user's, which also counts other threads' requests that may fail. */
@@ -500,7 +500,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
 	}
 	given = given || ca_oom_release_pools_locked(space);
 	if (!given && busy)
-		given = ca_oom_release_busy_locked(space, wanted, &ladder.patience) > 0;
+		given = ca_oom_release_busy_locked(space, wanted, &ladder.patience);
 	return given || may_repeat_once(rounds);
 }
 

@@ -223,7 +223,7 @@ await_all(const struct ca_device *device, struct ca_patience *patience)
 		is_returnable(space, patience);
 }
 
-uint64_t
+bool
 ca_oom_release_busy_locked(struct ca_space *space, uint64_t request, struct ca_patience *patience)
 {
 	bool busy = false;
@@ -237,16 +237,16 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request, struct ca_p
 		given += ca_release_locked(space, bytes - given, patience, &busy);
 	}
 	if (busy || given >= bytes)
-		return given;
+		return given > 0;
 	sum = given;
 	/* memory that a graph may use comes last; natively it would be gone, too */
 	for (captured = 0; captured < 2; captured++)
 		for (other = space->device->spaces; other; other = other->next_on_device)
 			if (!other->dead)
 				make_whole_due(other, captured, bytes, &sum);
-	sum = return_due(space->device, patience, &busy);
-	ca_oom_tried.given_bytes += sum;
-	return given + sum;
+	given = return_due(space->device, patience, &busy);
+	ca_oom_tried.given_bytes += given;
+	return sum || given;
 }
 
 /* A free by another thread meanwhile changes the generation. */
@@ -298,9 +298,10 @@ ca_oom_release_pools_locked(struct ca_space *space)
 	return true;
 }
 
-/* Something in the segment waits, and the calling thread freed all of that. */
+/* Something in the segment waits; and the calling thread freed all of that, or any thread may have.
+ */
 static bool
-has_own_waiting(const struct ca_segment *segment)
+has_waiting(const struct ca_segment *segment, bool of_any_thread)
 {
 	uint64_t thread = ca_order_thread();
 	const struct ca_block *block;
@@ -309,20 +310,21 @@ has_own_waiting(const struct ca_segment *segment)
 	for (block = segment->first; block; block = block->next) {
 		if (!ca_block_waits(block))
 			continue;
-		if (block->thread != thread)
+		if (block->thread != thread && !of_any_thread)
 			return false;
 		any = true;
 	}
 	return any;
 }
 
-/* `captured`: also what a graph may still use (the driver's own free would not have asked). */
+/* `captured`: what a graph may still use, whoever freed it (the driver's own free would not have
+ * asked). */
 static bool
 release_own(struct ca_space *space, bool captured)
 {
 	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
 		if (segment->live || segment->retired || segment->mapped ||
-		    segment->captured != captured || !has_own_waiting(segment) ||
+		    segment->captured != captured || !has_waiting(segment, captured) ||
 		    !ca_list_empty(&segment->hand))
 			continue;
 		ca_context_mark_drop_segment_locked(segment);

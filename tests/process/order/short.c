@@ -216,7 +216,45 @@ a_callback_needs_what_the_thread_holds(void)
 static struct {
 	CUcontext context;
 	CUdeviceptr memory;
+	_Atomic bool has_used;
 } other;
+
+static void *
+use_in_own_stream(void *ignored)
+{
+	order_enter(other.context);
+	order_fill(other.memory, 1, 10 * LONG, CU_STREAM_PER_THREAD);
+	other.has_used = true;
+	while (!stop)
+		order_sleep(BUSY_US);
+	return NULL;
+}
+
+/* The same of memory that another thread's own stream uses, too, of which only a mark of the
+ * context would tell. (Ends without a call that drivers without such marks have not.) */
+static void
+a_callback_beside_anothers_own_stream(void)
+{
+	pthread_t thread;
+	CUdeviceptr y;
+
+	begin();
+	OK(cuCtxGetCurrent(&other.context));
+	other.memory = order_take(BIG);
+	EXPECT(!pthread_create(&thread, NULL, use_in_own_stream, NULL));
+	while (!other.has_used)
+		order_sleep(BUSY_US);
+	order_fill(other.memory + MIB, 2, 10 * LONG, r);
+	OK(cuLaunchHostFunc(r, lock_and_unlock, NULL));
+	order_give(other.memory);
+	EXPECT(!pthread_mutex_lock(&mutex));
+	y = take_wanted();
+	EXPECT(!pthread_mutex_unlock(&mutex));
+	stop = true;
+	EXPECT(!pthread_join(thread, NULL));
+	OK(cuStreamSynchronize(r));
+	order_give(y ? y : order_take(WANTED));
+}
 
 static void *
 give_in_thread(void *ignored)
@@ -224,6 +262,31 @@ give_in_thread(void *ignored)
 	order_enter(other.context);
 	order_give(other.memory);
 	return NULL;
+}
+
+/* Memory of a capture, freed while its graph may still be launched. */
+static void
+another_thread_freed_what_a_graph_uses(void)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+	pthread_t thread;
+	CUdeviceptr y;
+
+	begin();
+	OK(cuCtxGetCurrent(&other.context));
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	other.memory = order_take(BIG);
+	order_fill(other.memory, 1, 0, q);
+	OK(cuStreamEndCapture(q, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuGraphDestroy(graph));
+	EXPECT(!pthread_create(&thread, NULL, give_in_thread, NULL));
+	EXPECT(!pthread_join(thread, NULL));
+	y = take_wanted();
+	EXPECT(y);
+	OK(cuGraphExecDestroy(exec));
+	end(y);
 }
 
 /* Two blocks of one segment were copied to by another context, which has work by then that ends
@@ -354,6 +417,8 @@ static const struct order_case short_cases[] = {
 	{ "launched_in_a_capture", launched_in_a_capture },
 	{ "while_captures_follow_each_other", while_captures_follow_each_other },
 	{ "a_callback_needs_what_the_thread_holds", a_callback_needs_what_the_thread_holds },
+	{ "a_callback_beside_anothers_own_stream", a_callback_beside_anothers_own_stream },
+	{ "another_thread_freed_what_a_graph_uses", another_thread_freed_what_a_graph_uses },
 	{ "another_context_is_soon_done", another_context_is_soon_done },
 	{ "another_context_is_soon_done_with_one_of_two",
 	  another_context_is_soon_done_with_one_of_two },

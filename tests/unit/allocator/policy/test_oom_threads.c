@@ -159,6 +159,58 @@ test_what_others_give_back_beside_the_first_request_counts(void **state)
 	}
 }
 
+static struct ca_stream *ending;
+
+static void *
+synchronize_and_give_back(void *arg)
+{
+	struct fixture *f = arg;
+
+	ca_order_finished(ending, ca_order_space_bound(f->space));
+	assert_true(ca_reclaim(f->space, 50 * MIB, NULL));
+	fixture_alloc(f, 50 * MIB);
+	return NULL;
+}
+
+/* Once something is due, all work ends, and another thread gives that back. */
+static void
+give_back_what_is_due(void *arg, enum ca_model_function function, bool end)
+{
+	struct fixture *f = arg;
+	pthread_t thread;
+
+	if (function != CA_MODEL_STREAM_MARK || !end || ca_list_empty(&f->space->due))
+		return;
+	ca_model_set_observer(f->model, NULL, NULL);
+	ca_model_stream_finish(f->model, HANDLE(2), UINT64_MAX);
+	assert_int_equal(pthread_create(&thread, NULL, synchronize_and_give_back, f), 0);
+	pthread_join(thread, NULL);
+}
+
+static void
+test_in_a_capture_others_give_back_what_was_made_due(void **state)
+{
+	struct fixture f;
+	uint64_t a, b;
+
+	fixture_defaults(&f);
+	f.pretend.capacity = 100 * MIB;
+	f.pretend.work_ns = (uint64_t)1e14; /* a day: no work ends by itself */
+	fixture_start(&f);
+	ending = order_open(&f, 2);
+	a = fixture_alloc(&f, 50 * MIB);
+	b = fixture_alloc(&f, 50 * MIB);
+	order_launch(&f, ending);
+	fixture_free(&f, a);
+	fixture_free(&f, b);
+	ca_model_set_capturing_relaxed(f.model);
+	ca_model_set_observer(f.model, give_back_what_is_due, &f);
+	fixture_alloc(&f, 50 * MIB);
+	assert_int_equal(fixture_stats(&f).allocated_bytes.current, 100 * MIB);
+	ca_model_set_capturing(f.model, false);
+	fixture_stop(&f);
+}
+
 static struct {
 	struct fixture f;
 	_Atomic bool asks, goes_on;
@@ -330,6 +382,7 @@ main(void)
 		cmocka_unit_test(test_the_same_in_another_context),
 		cmocka_unit_test(test_nobody_waits_for_a_mark_whose_memory_has_gone_back),
 		cmocka_unit_test(test_what_others_give_back_beside_the_first_request_counts),
+		cmocka_unit_test(test_in_a_capture_others_give_back_what_was_made_due),
 		cmocka_unit_test(test_an_idle_context_behind_many_busy_ones),
 		cmocka_unit_test(test_small_pieces_that_are_kept_cost_little_of_a_full_device),
 		cmocka_unit_test(test_nor_do_those_of_a_thread_that_sleeps),
