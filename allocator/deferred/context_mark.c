@@ -414,7 +414,7 @@ ca_context_mark_has_late_locked(struct ca_space *space)
 {
 	uint64_t thread = ca_order_thread();
 
-	if (space->poisoned)
+	if (space->heap->no_marks || space->poisoned)
 		return false;
 	CA_LIST_EACH(struct ca_group, group, &space->pending, link)
 		if (group->thread == thread && group->late && !ca_list_empty(&group->blocks))
@@ -422,26 +422,21 @@ ca_context_mark_has_late_locked(struct ca_space *space)
 	return !ca_list_empty(&space->unmarked);
 }
 
-/* A wait for all contexts may need somebody else. */
-static bool
-is_any_held_up(const struct ca_heap *heap)
-{
-	struct ca_space *space;
-
-	for (space = heap->spaces; space; space = space->next)
-		if (!space->dead && ca_order_is_held_up(&space->order))
-			return true;
-	return false;
-}
-
 /* No mark is to be had, and nothing but a wait for all contexts tells of their unseen work. */
 static bool
 must_synchronize(struct ca_space *space)
 {
+	struct ca_space *other;
+
 	if (!(atomic_load(&space->order.finished_only) & ~CA_REASONS_SEEN))
 		return false;
 	ca_context_mark_mark_unmarked_locked(space);
-	return !ca_list_empty(&space->unmarked) && !is_any_held_up(space->heap);
+	if (ca_list_empty(&space->unmarked))
+		return false;
+	for (other = space->heap->spaces; other; other = other->next)
+		if (ca_order_is_held_up(&other->order))
+			return false;
+	return true;
 }
 
 static bool
@@ -487,8 +482,6 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 		return 0;
 	if (which != CA_WAIT_ANY && !space->heap->no_marks &&
 	    (which == CA_WAIT_LATER || !must_synchronize(space)))
-		return 0;
-	if (ca_wait_is_safe(which) && is_any_held_up(space->heap))
 		return 0;
 	ca_list_take(&hand, &space->unmarked);
 	return settle_by_wait(space, &hand);

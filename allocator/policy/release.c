@@ -246,7 +246,7 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request, struct ca_p
 				make_whole_due(other, captured, bytes, &sum);
 	given = return_due(space->device, patience, &busy);
 	ca_oom_tried.given_bytes += given;
-	return sum || given;
+	return given || (sum && !busy && !patience->over);
 }
 
 /* A free by another thread meanwhile changes the generation. */

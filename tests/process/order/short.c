@@ -111,6 +111,32 @@ in_a_capture(void)
 	end(y);
 }
 
+/* Nothing can go back while the kernel waits, and no more is withheld than was asked for. */
+static void
+refused_in_a_capture(void)
+{
+	CUdeviceptr x[3], y = 0, z, filler;
+
+	begin();
+	filler = order_take(BIG - 2 * MIB);
+	for (unsigned i = 0; i < 3; i++)
+		x[i] = order_take(BIG);
+	for (unsigned i = 0; i < 3; i++)
+		order_give(x[i]);
+	order_wait(word, 1, r);
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	EXPECT(!cuMemAlloc_v2(&y, 2 * BIG) || !y);
+	end_capture(q);
+	z = order_take(BIG);
+	order_signal(word, 1, s);
+	OK(cuStreamSynchronize(r));
+	order_give(z);
+	order_give(filler);
+	if (y)
+		order_give(y);
+	end(0);
+}
+
 /* The kernel is launched while something captures, and the memory freed. */
 static void
 launched_in_a_capture(void)
@@ -216,45 +242,7 @@ a_callback_needs_what_the_thread_holds(void)
 static struct {
 	CUcontext context;
 	CUdeviceptr memory;
-	_Atomic bool has_used;
 } other;
-
-static void *
-use_in_own_stream(void *ignored)
-{
-	order_enter(other.context);
-	order_fill(other.memory, 1, 10 * LONG, CU_STREAM_PER_THREAD);
-	other.has_used = true;
-	while (!stop)
-		order_sleep(BUSY_US);
-	return NULL;
-}
-
-/* The same of memory that another thread's own stream uses, too, of which only a mark of the
- * context would tell. (Ends without a call that drivers without such marks have not.) */
-static void
-a_callback_beside_anothers_own_stream(void)
-{
-	pthread_t thread;
-	CUdeviceptr y;
-
-	begin();
-	OK(cuCtxGetCurrent(&other.context));
-	other.memory = order_take(BIG);
-	EXPECT(!pthread_create(&thread, NULL, use_in_own_stream, NULL));
-	while (!other.has_used)
-		order_sleep(BUSY_US);
-	order_fill(other.memory + MIB, 2, 10 * LONG, r);
-	OK(cuLaunchHostFunc(r, lock_and_unlock, NULL));
-	order_give(other.memory);
-	EXPECT(!pthread_mutex_lock(&mutex));
-	y = take_wanted();
-	EXPECT(!pthread_mutex_unlock(&mutex));
-	stop = true;
-	EXPECT(!pthread_join(thread, NULL));
-	OK(cuStreamSynchronize(r));
-	order_give(y ? y : order_take(WANTED));
-}
 
 static void *
 give_in_thread(void *ignored)
@@ -414,10 +402,10 @@ static const struct order_case short_cases[] = {
 	{ "what_is_kept_has_finished", what_is_kept_has_finished },
 	{ "its_stream_used_what_was_freed", its_stream_used_what_was_freed },
 	{ "in_a_capture", in_a_capture },
+	{ "refused_in_a_capture", refused_in_a_capture },
 	{ "launched_in_a_capture", launched_in_a_capture },
 	{ "while_captures_follow_each_other", while_captures_follow_each_other },
 	{ "a_callback_needs_what_the_thread_holds", a_callback_needs_what_the_thread_holds },
-	{ "a_callback_beside_anothers_own_stream", a_callback_beside_anothers_own_stream },
 	{ "another_thread_freed_what_a_graph_uses", another_thread_freed_what_a_graph_uses },
 	{ "another_context_is_soon_done", another_context_is_soon_done },
 	{ "another_context_is_soon_done_with_one_of_two",
