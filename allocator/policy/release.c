@@ -228,7 +228,7 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request, struct ca_p
 {
 	bool busy = false;
 	uint64_t bytes = ca_release_needed_locked(space, request, true);
-	uint64_t given = ca_release_locked(space, bytes, patience, &busy), sum;
+	uint64_t given = ca_release_locked(space, bytes, patience, &busy), sum, due;
 	struct ca_space *other;
 	int captured;
 
@@ -244,9 +244,9 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request, struct ca_p
 		for (other = space->device->spaces; other; other = other->next_on_device)
 			if (!other->dead)
 				make_whole_due(other, captured, bytes, &sum);
-	given = return_due(space->device, patience, &busy);
-	ca_oom_tried.given_bytes += given;
-	return given || (sum && !busy && !patience->over);
+	due = return_due(space->device, patience, &busy);
+	ca_oom_tried.given_bytes += due;
+	return given || due || (sum && !busy && !patience->over);
 }
 
 /* A free by another thread meanwhile changes the generation. */
